@@ -1,0 +1,136 @@
+"""The policy that decisions follow, as values. Defaults suit a production site; each has its ground.
+
+`service.config` fills it from TOML; `etc/policy.toml` shows every number with its ground.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from slurm_lifecycle.core.fault_catalog import FaultClass
+from slurm_lifecycle.core.model import Rung
+
+MINUTE_S = 60.0
+HOUR_S = 3600.0
+DAY_S = 86400.0
+
+
+class Mode(Enum):
+    """`observe`: plans are shown, nothing is done. `act`: within the allow-lists."""
+
+    OBSERVE = "observe"
+    ACT = "act"
+
+
+@dataclass(frozen=True, slots=True)
+class RungRule:
+    """One place in a ladder path."""
+
+    rung: Rung
+    attempts: int
+    deadline_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """At most `count` attempts of a rung on one node within `window_s`."""
+
+    count: int
+    window_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Absolute limits; None means no limit of this kind."""
+
+    max_out: int | None = None
+    max_working: int | None = None
+
+
+def _default_paths() -> Mapping[FaultClass, tuple[RungRule, ...]]:
+    reboot = RungRule(Rung.REBOOT, 1, 30 * MINUTE_S)
+    power = RungRule(Rung.POWER, 1, 60 * MINUTE_S)
+    rma = RungRule(Rung.RMA, 1, 10 * MINUTE_S)
+    return {
+        FaultClass.TRANSIENT: (RungRule(Rung.VERIFY, 2, 10 * MINUTE_S), reboot, rma),
+        FaultClass.GPU_RESET: (RungRule(Rung.GPU_RESET, 1, 2 * MINUTE_S), reboot, power, rma),
+        FaultClass.REBOOT: (reboot, power, rma),
+        FaultClass.SOFTWARE: (
+            reboot,
+            RungRule(Rung.REIMAGE, 2, 90 * MINUTE_S),
+            RungRule(Rung.PERSON, 1, 10 * MINUTE_S),
+        ),
+        FaultClass.HARDWARE: (RungRule(Rung.DIAGNOSE, 1, 30 * MINUTE_S), rma),
+        FaultClass.LINK: (
+            RungRule(Rung.VERIFY, 1, 20 * MINUTE_S),
+            reboot,
+            power,
+            RungRule(Rung.RESEAT, 1, 10 * MINUTE_S),
+        ),
+    }
+
+
+def _default_caps() -> Mapping[Rung, tuple[Cap, ...]]:
+    return {
+        Rung.GPU_RESET: (Cap(2, DAY_S),),
+        Rung.REBOOT: (Cap(2, DAY_S), Cap(4, 7 * DAY_S)),
+        Rung.POWER: (Cap(1, DAY_S), Cap(2, 7 * DAY_S)),
+        Rung.REIMAGE: (Cap(1, DAY_S), Cap(2, 7 * DAY_S)),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerPolicy:
+    """Distinct nodes in `window_s` at or above clamp(`percent` of GPU nodes, `least`, `most`) trip it."""
+
+    window_s: float = 10 * MINUTE_S
+    percent: float = 2.0
+    least: int = 5
+    most: int = 32
+
+    def threshold(self, gpu_nodes: int) -> int:
+        """How many distinct nodes trip it."""
+        wanted = -int(-(gpu_nodes * self.percent) // 100)
+        return max(self.least, min(self.most, wanted))
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Everything that a decision may depend on beside what was observed and recorded.
+
+    Attributes:
+        partitions: where the suite may act; `("*",)` is everywhere.
+        rungs: what it may do: `drain`, `return`, and rung names.
+        effects: rungs that have an effect in this installation; others are skipped.
+        fleet, partition_budgets, domain_budgets: limits (a node counts in each it belongs to).
+        domains: node name to failure domain.
+        adopt_after_s: how long Slurm's own reason must have lasted.
+        adopt_tools: reason prefixes of other tools that may be adopted.
+    """
+
+    mode: Mode = Mode.OBSERVE
+    partitions: tuple[str, ...] = ()
+    rungs: frozenset[str] = frozenset()
+    effects: frozenset[Rung] = frozenset(
+        {Rung.VERIFY, Rung.REBOOT, Rung.REIMAGE, Rung.RMA, Rung.RESEAT, Rung.PERSON}
+    )
+    paths: Mapping[FaultClass, tuple[RungRule, ...]] = field(default_factory=_default_paths)
+    caps: Mapping[Rung, tuple[Cap, ...]] = field(default_factory=_default_caps)
+    fleet: Budget = field(default_factory=lambda: Budget(max_out=None, max_working=2))
+    partition_budgets: Mapping[str, Budget] = field(default_factory=dict)
+    domain_budgets: Mapping[str, Budget] = field(default_factory=dict)
+    domains: Mapping[str, str] = field(default_factory=dict)
+    breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
+    adopt_slurm: bool = True
+    adopt_after_s: float = 10 * MINUTE_S
+    adopt_tools: tuple[str, ...] = ()
+    drain_deadline_s: float = 7 * DAY_S
+    verify_deadline_s: float = 20 * MINUTE_S
+    verify_settle_s: float = 90.0
+    return_deadline_s: float = 10 * MINUTE_S
+    retry_after_s: float = 30.0
+    fence_days: int = 365
+    relapse_window_s: float = 7 * DAY_S
+    lemon_7d: int = 3
+    lemon_28d: int = 5
+    image: str = "default"
