@@ -78,7 +78,7 @@ class Slurm(Protocol):
         """Write the node's Extra."""
 
     def create_fence(self, name: str, node: str) -> None:
-        """Create a MAINT,IGNORE_JOBS reservation without end. An existing one of that name and node is success."""
+        """Create a MAINT,IGNORE_JOBS reservation without end; one of that name and node is success."""
 
     def renew_fence(self, name: str, end_s: float) -> None:
         """Move a reservation's end."""
@@ -132,7 +132,7 @@ class NodeCommand(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TicketFacts:
-    """What an RMA ticket says. `report` is the node's own report.json, parsed, or None with `report_error`."""
+    """What an RMA ticket says; `report` is the node's own report.json, or None with `report_error`."""
 
     op_id: str
     node: str
