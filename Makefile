@@ -1,0 +1,70 @@
+# make setup   build .venv, and install the Slurm packages where that is possible
+# make demo    a real local Slurm with emulated GPU nodes: faults found, drained, repaired, checked, returned
+# make test    everything: lint, types, imports, all tests, the live ones included
+# make check   the fast tiers only
+# make clean   remove what the build and the tests made
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.packages
+SOURCES := slurm_lifecycle tests
+
+# What the sandbox and the live tests run, and the packages that hold it on Debian and Ubuntu.
+SYSTEM_COMMANDS := slurmctld slurmd scontrol squeue munged gcc unshare nsenter ss
+SYSTEM_PACKAGES := slurmctld slurmd slurm-client munge gcc libc6-dev util-linux iproute2 procps
+
+export PATH := $(PATH):/usr/sbin:/sbin
+
+.PHONY: setup system demo test check lint types imports unit clean
+.DEFAULT_GOAL := check
+
+setup: system $(STAMP)
+
+# A missing package never stops the build: the fast tiers run without Slurm.
+system:
+	@missing=""; \
+	for command in $(SYSTEM_COMMANDS); do \
+	  command -v $$command >/dev/null 2>&1 || missing="$$missing $$command"; \
+	done; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+	  echo "installing for the sandbox (missing:$$missing): $(SYSTEM_PACKAGES)"; \
+	  export DEBIAN_FRONTEND=noninteractive; \
+	  apt-get -q -y install --no-install-recommends $(SYSTEM_PACKAGES) >/dev/null 2>&1 \
+	    || { apt-get -q update && apt-get -q -y install --no-install-recommends $(SYSTEM_PACKAGES); }; \
+	else \
+	  echo "missing for the sandbox and the live tests:$$missing;" \
+	    "install as root, on Debian or Ubuntu: apt-get install $(SYSTEM_PACKAGES)"; \
+	fi
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+	  || { echo "$(PYTHON) is older than 3.10: make setup PYTHON=python3.11"; exit 1; }
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV) \
+	  || { echo "no venv module: install python3-venv, then make setup again"; rm -rf $(VENV); exit 1; }
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: setup
+	$(BIN)/slurm-lifecycle sandbox demo
+
+test: setup lint types imports
+	$(BIN)/python -m pytest
+
+check: setup lint types imports
+	$(BIN)/python -m pytest -m "not live" tests/unit tests/architecture tests/simulation
+
+lint: $(STAMP)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+imports: $(STAMP)
+	$(BIN)/lint-imports --config .importlinter
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find slurm_lifecycle tests -name __pycache__ -type d -prune -exec rm -rf {} +
