@@ -158,14 +158,15 @@ _OTHER: Tuple[Fault, ...] = (
     Fault("FS_FULL", FaultClass.SOFTWARE, "file system is full", ClearRule.CONDITION),
     Fault("XID_UNKNOWN", FaultClass.UNKNOWN, "XID without a known action", ClearRule.QUIET),
     # Slurm's own reasons, adopted by the daemon.
-    Fault("SLURM_NOT_RESPONDING", FaultClass.REBOOT, "node does not respond", ClearRule.CONDITION),
-    Fault("SLURM_UNEXPECTED_REBOOT", FaultClass.TRANSIENT, "node rebooted by itself", ClearRule.CONDITION),
-    Fault("SLURM_KILL_TASK", FaultClass.TRANSIENT, "a task could not be killed", ClearRule.CONDITION),
-    Fault("SLURM_PROLOG", FaultClass.TRANSIENT, "a prolog failed", ClearRule.CONDITION),
-    Fault("SLURM_EPILOG", FaultClass.TRANSIENT, "an epilog failed", ClearRule.CONDITION),
-    Fault("SLURM_LAUNCH", FaultClass.TRANSIENT, "a job could not be launched", ClearRule.CONDITION),
-    Fault("SLURM_LOW_RESOURCE", FaultClass.REBOOT, "fewer resources than configured", ClearRule.CONDITION),
-    Fault("SLURM_REBOOT_TIMEOUT", FaultClass.REBOOT, "a reboot timed out", ClearRule.CONDITION),
+    Fault("NO_RESPONSE", FaultClass.REBOOT, "node does not respond", ClearRule.CONDITION),
+    Fault("SELF_REBOOT", FaultClass.TRANSIENT, "node rebooted by itself", ClearRule.CONDITION),
+    Fault("KILL_TASK", FaultClass.TRANSIENT, "a task could not be killed", ClearRule.CONDITION),
+    Fault("PROLOG", FaultClass.TRANSIENT, "a prolog failed", ClearRule.CONDITION),
+    Fault("EPILOG", FaultClass.TRANSIENT, "an epilog failed", ClearRule.CONDITION),
+    Fault("LAUNCH", FaultClass.TRANSIENT, "a job could not be launched", ClearRule.CONDITION),
+    Fault("LOW_RESOURCE", FaultClass.REBOOT, "fewer resources than configured", ClearRule.CONDITION),
+    Fault("BOOT_TIMEOUT", FaultClass.REBOOT, "a reboot timed out", ClearRule.CONDITION),
+    Fault("MANUAL", FaultClass.REBOOT, "a person asked for a repair", ClearRule.BOOT),
     Fault("FOREIGN_TOOL", FaultClass.TRANSIENT, "drained by another health checker", ClearRule.CONDITION),
 )
 

@@ -339,7 +339,7 @@ class Records:
         attempts: unresolved ones, those of open incidents, and all of the last 7 days.
         findings: open findings.
         fences: open fences by name.
-        trips: open trips.
+        trips: open trips, and those that a person reset within the last day.
         hits: breaker hits within the breaker's window.
         holds: holds in force by node.
     """
@@ -357,11 +357,16 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which daemon acts: the store's instance id, this host, and how often the store was opened to act."""
+    """Which daemon acts: the store's instance id, this host, and how often the store was opened to act.
+
+    Attributes:
+        took_over: instance whose claim on the cluster a person told this one to take over, or "".
+    """
 
     instance: str
     host: str
     generation: int
+    took_over: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,14 +440,6 @@ class StartAttempt:
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseJob:
-    """One-shot without harm: release a job that our prolog refused and Slurm holds for that reason."""
-
-    job_id: str
-    node: str
-
-
-@dataclass(frozen=True, slots=True)
 class Notice:
     """Tell people.
 
@@ -458,7 +455,7 @@ class Notice:
 
 
 Action = (
-    Drain | SetComment | CreateFence | RenewFence | Undrain | RemoveFence | StartAttempt | ReleaseJob | Notice
+    Drain | SetComment | CreateFence | RenewFence | Undrain | RemoveFence | StartAttempt | Notice
 )
 
 

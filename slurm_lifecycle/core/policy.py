@@ -103,6 +103,8 @@ class Policy:
         rungs: what it may do: `drain`, `return`, and rung names.
         effects: rungs that have an effect in this installation; others are skipped.
         fleet, partition_budgets, domain_budgets: limits (a node counts in each it belongs to).
+        fleet_out_percent, fleet_working_percent: the fleet's limits where `fleet` sets none: of all nodes,
+            at least 2; working at most 32.
         domains: node name to failure domain.
         adopt_after_s: how long Slurm's own reason must have lasted.
         adopt_tools: reason prefixes of other tools that may be adopted.
@@ -116,7 +118,9 @@ class Policy:
     )
     paths: Mapping[FaultClass, tuple[RungRule, ...]] = field(default_factory=_default_paths)
     caps: Mapping[Rung, tuple[Cap, ...]] = field(default_factory=_default_caps)
-    fleet: Budget = field(default_factory=lambda: Budget(max_out=None, max_working=2))
+    fleet: Budget = field(default_factory=Budget)
+    fleet_out_percent: float = 10.0
+    fleet_working_percent: float = 1.0
     partition_budgets: Mapping[str, Budget] = field(default_factory=dict)
     domain_budgets: Mapping[str, Budget] = field(default_factory=dict)
     domains: Mapping[str, str] = field(default_factory=dict)
@@ -133,4 +137,5 @@ class Policy:
     relapse_window_s: float = 7 * DAY_S
     lemon_7d: int = 3
     lemon_28d: int = 5
+    page_busy_after_s: float = 30 * MINUTE_S
     image: str = "default"
