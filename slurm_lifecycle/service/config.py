@@ -25,7 +25,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-DEFAULT_PATH = Path("/etc/slurm-lifecycle/slurm-lifecycle.toml")
 DEFAULT_POLICY_NAME = "policy.toml"
 RUNG_WORDS = ("drain", "return", *(rung.value for rung in Rung))
 _MAX_FILE_BYTES = 1 << 20
