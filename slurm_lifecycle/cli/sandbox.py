@@ -1,0 +1,153 @@
+"""The `sandbox` commands: a real local Slurm with emulated GPU nodes."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from slurm_lifecycle.sandbox.settings import DEFAULT_NAME, SandboxError
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def _which(command: _F) -> _F:
+    """Options that say which sandbox is meant, and errors as one line."""
+
+    @functools.wraps(command)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return command(*args, **kwargs)
+        except SandboxError as problem:
+            click.echo(f"sandbox: {problem}", err=True)
+            sys.exit(3)
+
+    root = click.option("--root", type=click.Path(path_type=Path), help="Its folder (default: by its name).")
+    name = click.option("--name", default=DEFAULT_NAME, show_default=True, help="Which sandbox.")
+    decorated: _F = name(root(guarded))
+    return decorated
+
+
+@click.group()
+def sandbox() -> None:
+    """A real local Slurm with emulated GPU nodes, to try everything without a GPU."""
+
+
+@sandbox.command()
+@_which
+@click.option("--nodes", default=8, show_default=True, help="Number of nodes.")
+@click.option("--gpus", default=8, show_default=True, help="GPUs a node.")
+@click.option("--agent/--no-agent", default=True, help="Run the node agent on the nodes.")
+@click.option("--agent-mode", type=click.Choice(["drain", "observe"]), default="drain", show_default=True)
+@click.option("--return-to-service", type=click.IntRange(0, 2), default=0, show_default=True)
+@click.option(
+    "--install", "install_packages", is_flag=True, help="Install the Slurm packages with apt-get first."
+)
+def up(name: str, root: Path | None, install_packages: bool, **settings: Any) -> None:
+    """Start a sandbox and wait until its nodes are in service."""
+    from slurm_lifecycle.sandbox import preflight
+    from slurm_lifecycle.sandbox.cluster import Sandbox
+
+    if install_packages:
+        preflight.install(click.echo)
+    cluster = Sandbox.create(root, name=name, **settings)
+    cluster.up(click.echo)
+    option = "" if name == DEFAULT_NAME else f" --name {name}"
+    for key, value in cluster.env().items():
+        click.echo(f"\nexport {key}={shlex.quote(value)}")
+    click.echo(
+        "\ntry:  sinfo\n"
+        "      sbatch --gres=gpu:2 --wrap 'nvidia-smi -L || sleep 60'\n"
+        f"      slurm-lifecycle sandbox inject{option} n1 xid 79 --gpu 3\n"
+        f"      slurm-lifecycle sandbox status{option}\n"
+        f"      slurm-lifecycle sandbox down{option}"
+    )
+
+
+@sandbox.command()
+@_which
+def down(name: str, root: Path | None) -> None:
+    """Stop a sandbox and remove everything that it made."""
+    from slurm_lifecycle.sandbox.cluster import Sandbox
+
+    Sandbox.create(root, name=name).down(click.echo)
+
+
+@sandbox.command()
+@_which
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+def status(name: str, root: Path | None, as_json: bool) -> None:
+    """Show what runs and how each node is. Exit 1 when a process of the sandbox is missing."""
+    from slurm_lifecycle.sandbox.cluster import Sandbox
+
+    cluster = Sandbox.open(name, root)
+    seen = cluster.status()
+    if as_json:
+        click.echo(json.dumps(seen, indent=1))
+    else:
+        _print_status(seen)
+    sys.exit(0 if cluster.is_up() else 1)
+
+
+def _print_status(seen: dict[str, Any]) -> None:
+    click.echo(f"sandbox {seen['name']} in {seen['root']}")
+    dead = [process for process, info in seen["processes"].items() if not info["alive"]]
+    if dead or not seen["processes"]:
+        click.echo(f"not running: {' '.join(dead) or 'anything'} (`sandbox up` starts afresh)")
+    for node in seen["nodes"]:
+        faults = ", ".join(fault["key"] for fault in node.get("faults", []))
+        click.echo(
+            f"{node['node']:5} {node['power']:10} {node['slurm_state']:24} boot {node.get('boots', '-')} "
+            f"{node.get('boot_id', '')[:8]} image {node.get('image', '-')}{'  faults: ' + faults if faults else ''}"
+        )
+
+
+@sandbox.command()
+@_which
+@click.argument("node")
+@click.argument("fault")
+@click.argument("code", required=False, type=int)
+@click.option("--gpu", type=int, help="Which GPU (default 0).")
+@click.option("--clears", type=click.Choice(["reboot", "reimage", "never"]), help="What makes it go away.")
+@click.option("--text", help="Kernel-log text in place of the usual one.")
+def inject(name: str, root: Path | None, node: str, fault: str, **details: Any) -> None:
+    """Make a NODE faulty.
+
+    FAULT is xid (with its number as CODE), gpu-lost, gpu-reset-required, remap-pending, remap-failure,
+    ecc-uncorrected, driver-mismatch, driver-down, nvml-hang, kernel-log, crash, power-off, power-on or clear.
+    """
+    from slurm_lifecycle.sandbox.cluster import Sandbox
+
+    Sandbox.open(name, root).inject(node, fault, **details)
+    click.echo(f"{node}: {fault}{' ' + str(details['code']) if details['code'] else ''}")
+
+
+@sandbox.command(name="exec", context_settings={"ignore_unknown_options": True})
+@_which
+@click.argument("node")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def exec_(name: str, root: Path | None, node: str, command: tuple[str, ...]) -> None:
+    """Run a COMMAND on a NODE, in its own namespaces."""
+    from slurm_lifecycle.sandbox.cluster import Sandbox
+
+    target = Sandbox.open(name, root).node(node)
+    argv = target.enter_command(command)
+    os.execvpe(argv[0], argv, {**target.environment(), "TERM": os.environ.get("TERM", "dumb")})
+
+
+@sandbox.command(name="reimage-hook")
+@_which
+@click.argument("step", type=click.Choice(["start", "poll"]))
+def reimage_hook(name: str, root: Path | None, step: str) -> None:
+    """Reimage command hook of the sandbox: takes NODE, IMAGE and OP_ID from the environment."""
+    from slurm_lifecycle.sandbox import reimage
+    from slurm_lifecycle.sandbox.cluster import Sandbox
+
+    click.echo(reimage.hook(Sandbox.open(name, root), step, os.environ))

@@ -1,0 +1,48 @@
+"""What a sandbox wrote down of itself: ports and processes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from slurm_lifecycle.sandbox.procs import ProcessRef
+from slurm_lifecycle.sandbox.settings import Layout
+
+
+@dataclass(slots=True)
+class State:
+    """Ports and processes of a running sandbox; a process is `munged`, `slurmctld` or `machine:<node>`."""
+
+    ports: list[int] = field(default_factory=list)
+    processes: dict[str, ProcessRef] = field(default_factory=dict)
+
+    def save(self, layout: Layout) -> None:
+        """Writes the state, by rename."""
+        text = json.dumps(
+            {"ports": self.ports, "processes": {k: v.to_dict() for k, v in self.processes.items()}}, indent=1
+        )
+        draft = layout.state.with_suffix(".tmp")
+        draft.write_text(text, encoding="utf-8")
+        draft.rename(layout.state)
+
+    @classmethod
+    def load(cls, layout: Layout) -> State:
+        """Reads the state; empty where there is none or it is damaged (the sweep finds the processes then)."""
+        try:
+            raw = json.loads(layout.state.read_text(encoding="utf-8"))
+            found = {name: ProcessRef.from_dict(ref) for name, ref in raw["processes"].items()}
+            return cls(
+                [int(port) for port in raw["ports"]],
+                {name: ref for name, ref in found.items() if ref is not None},
+            )
+        except (OSError, ValueError, KeyError, AttributeError, TypeError):
+            return cls()
+
+
+def node_init(machine_file: Path) -> ProcessRef | None:
+    """PID 1 of a node, as its supervisor wrote it down; None where it is off."""
+    try:
+        return ProcessRef.from_dict(json.loads(machine_file.read_text(encoding="utf-8"))["init"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
