@@ -1,0 +1,301 @@
+"""The journal in SQLite: what the daemon reads before it decides and writes before it acts."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import sqlalchemy as sa
+
+from slurm_lifecycle.core.model import (
+    AttemptOutcome,
+    Event,
+    Identity,
+    Incident,
+    NodeStatus,
+    Plan,
+    Records,
+    Request,
+    Verb,
+)
+from slurm_lifecycle.errors import InvariantViolation, NotTheActor, StoreError
+from slurm_lifecycle.store import rows, schema, writes
+from slurm_lifecycle.store.copying import copy_to
+from slurm_lifecycle.store.engine import reading, translated, writing
+from slurm_lifecycle.store.locking import ActorLock
+from slurm_lifecycle.store.queries import StoreQueries
+from slurm_lifecycle.store.retention import Pruned, prune
+
+_DAY_S = 86400.0
+# What `Records` promises: closed incidents for the 28-day count of lemons, attempts for the 7-day caps, trips
+# reset within a day. Hits of a day are more than any breaker's window; the planner cuts to its own.
+_CLOSED_S = 28 * _DAY_S
+_ATTEMPTS_S = 7 * _DAY_S
+_TRIPS_S = _DAY_S
+_HITS_S = _DAY_S
+
+
+class SqlStore(StoreQueries):
+    """A store, opened by `opening.open_store`. Implements `ports.Store`.
+
+    Attributes:
+        path: the SQLite file.
+        upgraded_from: the copy made before an upgrade at this opening, or None.
+    """
+
+    def __init__(
+        self,
+        engine: sa.Engine,
+        path: Path,
+        identity: Identity,
+        *,
+        lock: ActorLock | None,
+        read_only: bool = False,
+        upgraded_from: Path | None = None,
+    ) -> None:
+        """Use `open_store`; this only keeps what it made."""
+        super().__init__(engine, path)
+        self._identity = identity
+        self._lock = lock
+        self._read_only = read_only
+        self._statuses: dict[str, NodeStatus] | None = None
+        self._closed: dict[str, Incident] = {}
+        self.upgraded_from = upgraded_from
+
+    def __enter__(self) -> "SqlStore":
+        """The store itself; leaving the block closes it."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections and let the lock go."""
+        self._engine.dispose()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def identity(self) -> Identity:
+        """Which instance this store is, as it was when it was opened (or claimed)."""
+        return self._identity
+
+    def load(self, now: float) -> Records:
+        """What decisions need, as one consistent view."""
+        created_at = schema.attempt.c.created_at
+        open_ids = sa.select(schema.incident.c.id).where(schema.INCIDENT_OPEN).scalar_subquery()
+        recent = sa.or_(
+            schema.ATTEMPT_UNRESOLVED,
+            created_at >= now - _ATTEMPTS_S,
+            schema.attempt.c.incident_id.in_(open_ids),
+        )
+        with reading(self._engine, self.path) as connection:
+            incidents = rows.INCIDENT.read(connection, schema.INCIDENT_OPEN)
+            closed = self._closed_since(connection, now - _CLOSED_S)
+            attempts = rows.ATTEMPT.read(connection, recent)
+            findings = rows.FINDING.read(connection, schema.FINDING_OPEN)
+            fences = rows.FENCE.read(connection, schema.FENCE_OPEN)
+            trips = rows.TRIP.read(
+                connection, sa.or_(schema.TRIP_OPEN, schema.trip.c.reset_at >= now - _TRIPS_S)
+            )
+            hits = rows.HIT.read(connection, schema.breaker_hit.c.at >= now - _HITS_S)
+            holds = rows.HOLD.read(connection, schema.HOLD_OPEN)
+            requests = rows.REQUEST.read(connection, schema.REQUEST_PENDING)
+        # Sorted, so that a decision never hangs on the order in which SQLite happened to find the rows.
+        return Records(
+            incidents={item.node: item for item in sorted(incidents, key=lambda item: item.node)},
+            closed_incidents=tuple(sorted(closed, key=lambda item: (item.closed_at or 0.0, item.id))),
+            attempts=tuple(sorted(attempts, key=lambda item: (item.created_at, item.op_id))),
+            findings=tuple(sorted(findings, key=lambda item: (item.node, item.code, item.component))),
+            fences={item.name: item for item in sorted(fences, key=lambda item: item.name)},
+            trips=tuple(sorted(trips, key=lambda item: (item.tripped_at, item.scope))),
+            hits=tuple(sorted(hits, key=lambda item: (item.at, item.node, item.code))),
+            holds={item.node: item for item in sorted(holds, key=lambda item: item.node)},
+            requests=tuple(sorted(requests, key=lambda item: item.id)),
+        )
+
+    def apply(self, plan: Plan, now: float) -> None:
+        """Write a plan's rows; all of them or none.
+
+        Raises:
+            InvariantViolation: a row breaks a rule that the database enforces.
+            NotTheActor: somebody else acts on this store by now.
+        """
+        changed, gone = self._changed_statuses(plan), self._gone_statuses(plan)
+        if plan.settled and not changed and not gone:
+            return
+        with self._acting() as connection:
+            writes.write_rows(connection, plan, now)
+            writes.write_statuses(connection, changed, gone, now)
+            for incident in plan.incidents:
+                self._closed.pop(incident.id, None)
+        # Only after the commit: what was rolled back has to be written by the next tick.
+        if plan.statuses:
+            self._statuses = {status.node: status for status in plan.statuses}
+
+    def mark_sent(self, op_id: str) -> None:
+        """The effect was handed over."""
+        statement = sa.update(schema.attempt).where(schema.attempt.c.op_id == op_id).values(sent=True)
+        with self._acting() as connection:
+            if connection.execute(statement).rowcount != 1:
+                raise InvariantViolation(f"attempt {op_id} is not on record, so nothing may be sent for it")
+
+    def resolve(self, op_id: str, outcome: AttemptOutcome, detail: str, now: float) -> None:
+        """End an attempt at the edge; one that has ended already keeps its end."""
+        table = schema.attempt
+        with self._acting() as connection:
+            found = rows.ATTEMPT.read(connection, table.c.op_id == op_id)
+            if not found:
+                raise InvariantViolation(f"attempt {op_id} is not on record, so it cannot end")
+            attempt = found[0]
+            if attempt.outcome is not None:
+                return
+            values: dict[str, Any] = {"outcome": outcome.value, "ended_at": now, "detail": detail}
+            connection.execute(sa.update(table).where(table.c.op_id == op_id).values(**values))
+            text = f"{attempt.rung.value} {attempt.n}: {outcome.value} {detail}".rstrip()
+            event = Event(now, attempt.node, "attempt", text, incident_id=attempt.incident_id)
+            connection.execute(sa.insert(schema.event), rows.EVENT.encode_all((event,)))
+
+    def note_tick(self, now: float, mode: str) -> None:
+        """A tick was finished; `status` shows how long ago."""
+        with self._acting() as connection:
+            writes.put_meta(connection, {"tick_at": repr(now), "tick_mode": mode})
+
+    def add_request(self, verb: Verb, subject: str, actor: str, text: str, now: float) -> int:
+        """Put a person's request into the inbox; returns its id. Needs no acting opening."""
+        self._check_writable()
+        request = Request(0, now, actor, verb, subject, text)
+        row = {key: value for key, value in rows.REQUEST.encode(request).items() if key != "id"}
+        with writing(self._engine, self.path) as connection:
+            key = connection.execute(sa.insert(schema.request), row).inserted_primary_key
+            assert key is not None
+            return int(key[0])
+
+    def claim(self, host: str, *, actor: str, now: float, took_over: str = "") -> Identity:
+        """Make this store the one of `host`'s daemon; no daemon may run on it.
+
+        Args:
+            host: the host whose daemon acts from now on.
+            actor: who says so, for the history.
+            now: when.
+            took_over: instance of a lost store whose marks on the nodes are this store's from now on.
+
+        Raises:
+            NotTheActor: a daemon holds the store.
+        """
+        self._check_writable()
+        lock = ActorLock(self.path, host) if self._lock is None else None
+        before = self._identity
+        taken = took_over or before.took_over
+        text = f"claimed for {host}, was {before.host or 'nobody'}" + (
+            f", takes over {took_over}" * bool(took_over)
+        )
+        event = Event(now, "", "claim", text, actor)
+        try:
+            with writing(self._engine, self.path) as connection:
+                writes.put_meta(connection, {"daemon_host": host, "took_over": taken})
+                connection.execute(sa.insert(schema.event), rows.EVENT.encode_all((event,)))
+        finally:
+            if lock is not None:
+                lock.release()
+        self._identity = Identity(before.instance, host, before.generation, taken)
+        return self._identity
+
+    def backup(self, destination: Path | str) -> None:
+        """Write a consistent copy while the store is in use; it appears complete or not at all."""
+        target = Path(destination)
+        try:
+            with translated(target):
+                copy_to(self._engine, target)
+        except OSError as error:
+            raise StoreError(
+                f"copy {target} cannot be written ({error.strerror}): check its folder"
+            ) from error
+
+    def prune(self, now: float) -> Pruned:
+        """Forget what is older than its retention (see `store.retention`)."""
+        with self._acting() as connection:
+            return prune(connection, now)
+
+    def _acting(self) -> "_Acting":
+        if self._lock is None:
+            raise NotTheActor(f"store {self.path} was not opened to act: only the daemon may write this")
+        return _Acting(self._engine, self.path, self._identity)
+
+    def _check_writable(self) -> None:
+        if self._read_only:
+            raise StoreError(f"store {self.path} was opened to read only: open it for requests")
+
+    def _closed_since(self, connection: sa.Connection, since: float) -> list[Incident]:
+        """Closed incidents, decoded once: a tick reads them all, and nobody but this store changes them."""
+        table = schema.incident
+        recent = table.c.closed_at >= since
+        ids = [str(row[0]) for row in connection.execute(sa.select(table.c.id).where(recent))]
+        known = self._closed if self._lock is not None else {}
+        missing = [item for item in ids if item not in known]
+        fetched: tuple[Incident, ...] = ()
+        if missing:
+            # SQLite takes a limited number of parameters in a statement.
+            few = len(missing) <= 500
+            fetched = rows.INCIDENT.read(connection, table.c.id.in_(missing) if few else recent)
+        fresh = {incident.id: incident for incident in fetched}
+        closed = {item: fresh.get(item) or known[item] for item in ids}
+        if self._lock is not None:
+            self._closed = closed
+        return list(closed.values())
+
+    def _known_statuses(self) -> Mapping[str, NodeStatus]:
+        if self._statuses is None:
+            self._statuses = {status.node: status for status in self.node_statuses()}
+        return self._statuses
+
+    def _changed_statuses(self, plan: Plan) -> tuple[NodeStatus, ...]:
+        """Those that differ from what is stored: a fleet at rest writes nothing."""
+        known = self._known_statuses()
+        return tuple(status for status in plan.statuses if known.get(status.node) != status)
+
+    def _gone_statuses(self, plan: Plan) -> tuple[str, ...]:
+        if not plan.statuses:
+            return ()
+        present = {status.node for status in plan.statuses}
+        return tuple(node for node in self._known_statuses() if node not in present)
+
+
+class _Acting:
+    """A transaction of the actor, which proves first that it still is the actor.
+
+    The lock alone does not tell: somebody may have removed the lock file or claimed the store for another
+    host on a shared disk.
+    """
+
+    def __init__(self, engine: sa.Engine, path: Path, identity: Identity) -> None:
+        self._context = writing(engine, path)
+        self._path = path
+        self._identity = identity
+
+    def __enter__(self) -> sa.Connection:
+        connection = self._context.__enter__()
+        try:
+            self._check(connection)
+        except BaseException as error:
+            self._context.__exit__(type(error), error, error.__traceback__)
+            raise
+        return connection
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return self._context.__exit__(kind, error, trace)
+
+    def _check(self, connection: sa.Connection) -> None:
+        statement = sa.select(schema.meta).where(schema.meta.c.key.in_(("daemon_host", "generation")))
+        found = {str(key): str(value) for key, value in connection.execute(statement).tuples()}
+        mine = {"daemon_host": self._identity.host, "generation": str(self._identity.generation)}
+        if found != mine:
+            raise NotTheActor(
+                f"store {self._path} is acted on by another daemon since (host {found.get('daemon_host')}, "
+                f"opening {found.get('generation')}): this one must stop"
+            )
