@@ -1,0 +1,278 @@
+"""The Slurm port by way of scontrol and squeue: works with every release from 22.05 on.
+
+Results are read back, never taken from an exit code: a list update exits 1 although part of it took effect,
+and `scontrol reboot` exits 0 where it silently skipped the node. For that reason, and because a return of
+many nodes at once cannot be taken back, every call here names one node.
+"""
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from slurm_lifecycle.core.model import JobView, NodeView, ReservationView
+from slurm_lifecycle.errors import AmbiguousOutcome, PermanentError, TransientError
+from slurm_lifecycle.slurm import parse
+from slurm_lifecycle.slurm.runner import DEFAULT_TIMEOUT_S, CommandRunner, base_environment
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+# Words that scontrol takes for something else than a name: `nodename=ALL` means the whole cluster.
+_NOT_NAMES = frozenset({"all", "default", "localhost", "asap", "force"})
+_JOB_ID = re.compile(r"[0-9]{1,12}(?:_[0-9]{1,9}|\+[0-9]{1,4})?")
+_REASON = re.compile(r"[A-Za-z0-9 ._:/+-]{1,200}")
+# One argument of a command may have 128 KiB on Linux.
+_MAX_TEXT_BYTES = 64 * 1024
+_FENCE_FLAGS = frozenset({"MAINT", "IGNORE_JOBS"})
+_REBOOTING = frozenset({"REBOOT_REQUESTED", "REBOOT_ISSUED"})
+# A reservation's end is kept to the second; the rest is room for rounding in either direction.
+_END_SLACK_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class ScontrolSettings:
+    """Where the commands are and who may use a fence.
+
+    Attributes:
+        slurm_conf: path for SLURM_CONF, None for the default of the installation.
+        fence_users: users of a fence's reservation, comma separated: those whose check jobs may run inside.
+    """
+
+    scontrol: str = "scontrol"
+    squeue: str = "squeue"
+    slurm_conf: str | None = None
+    fence_users: str = "root"
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    attempts: int = 2
+
+
+class ScontrolSlurm:
+    """Implements `ports.Slurm` with the command line tools.
+
+    Args:
+        settings: where they are.
+        sleep: waits between two tries of a read.
+    """
+
+    def __init__(
+        self, settings: ScontrolSettings | None = None, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._settings = settings or ScontrolSettings()
+        self._runner = CommandRunner(
+            environment=base_environment(self._settings.slurm_conf),
+            timeout_s=self._settings.timeout_s,
+            attempts=self._settings.attempts,
+            sleep=sleep,
+        )
+
+    # ------------------------------------------------------------ reads
+
+    def nodes(self) -> Mapping[str, NodeView]:
+        """All nodes by name; one that cannot be read has the state `{UNREADABLE}`."""
+        return parse.parse_nodes(self._read("read nodes", "show", "node"))
+
+    def jobs(self) -> tuple[JobView, ...]:
+        """All jobs that are not over.
+
+        squeue's default states leave out STAGE_OUT, and a list of states by name leaves out what a later
+        release invents. slurmctld sends all jobs in any case, so the choice is made by the parser.
+        """
+        argv = [self._settings.squeue, "--all", "--local", "--states=all"]
+        return parse.parse_jobs(self._runner.read([*argv, "-O", parse.JOB_FORMAT], "read jobs"))
+
+    def reservations(self) -> Mapping[str, ReservationView]:
+        """All reservations by name."""
+        return parse.parse_reservations(self._read("read reservations", "show", "reservation"))
+
+    def node(self, name: str) -> NodeView:
+        """One node, read now."""
+        operation = f"read node {_name(name)}"
+        node = parse.parse_nodes(self._read(operation, "show", "node", name)).get(name)
+        if node is None:
+            raise TransientError(operation, "scontrol printed something else than this node")
+        return node
+
+    def jobs_on(self, node: str) -> tuple[JobView, ...]:
+        """The jobs that list a node, from the same read as `jobs`, so that both mean the same."""
+        _name(node)
+        return tuple(job for job in self.jobs() if node in job.nodes)
+
+    def config(self) -> Mapping[str, str]:
+        """slurmctld's configuration, `(null)` as the empty text."""
+        return parse.parse_config(self._read("read configuration", "show", "config"))
+
+    # ------------------------------------------------------------ nodes
+
+    def drain(self, node: str, reason: str) -> None:
+        """Set DRAIN and the reason in one update, read back."""
+        operation = f"drain {_name(node)}"
+        if not _REASON.fullmatch(reason) or reason != reason.strip():
+            raise PermanentError(operation, f"not a reason of one line of [A-Za-z0-9 ._:/+-]: {reason!r}")
+
+        def drained(view: NodeView) -> bool:
+            return "DRAIN" in view.state and view.reason == reason
+
+        self._update_node(operation, node, ["State=DRAIN", f"Reason={reason}"], drained)
+
+    def undrain(self, node: str) -> None:
+        """Clear DRAIN only, read back."""
+        self._update_node(f"undrain {_name(node)}", node, ["State=UNDRAIN"], _not_drained)
+
+    def resume(self, node: str) -> None:
+        """Clear DRAIN and DOWN, read back; a node in service already is success, as slurmctld refuses it."""
+        operation = f"resume {_name(node)}"
+
+        def resumed(view: NodeView) -> bool:
+            return _not_drained(view) and "DOWN" not in view.state
+
+        try:
+            self._update_node(operation, node, ["State=RESUME"], resumed)
+        except PermanentError as error:
+            if "Invalid node state" not in error.detail or not resumed(self.node(node)):
+                raise
+
+    def set_comment(self, node: str, text: str) -> None:
+        """Write the node's Comment, read back."""
+        operation = f"set comment of {_name(node)}"
+        argument = f"Comment={_free_text(operation, text)}"
+        self._update_node(operation, node, [argument], lambda view: view.comment == text)
+
+    def set_extra(self, node: str, text: str) -> None:
+        """Write the node's Extra, read back."""
+        operation = f"set extra of {_name(node)}"
+        argument = f"Extra={_free_text(operation, text)}"
+        self._update_node(operation, node, [argument], lambda view: view.extra == text)
+
+    def reboot(self, node: str) -> None:
+        """Plain reboot. That slurmctld took it up is read back; that the node boots is not waited for.
+
+        Raises:
+            TransientError: a reboot of this node is under way already, so this one was not sent.
+        """
+        operation = f"reboot {_name(node)}"
+        before = self.node(node)
+        if before.state & _REBOOTING:
+            raise TransientError(operation, "a reboot of the node is already under way")
+
+        def taken_up(view: NodeView) -> bool:
+            # An emulated node may be back before the second look. A node that does not respond has no
+            # boot time, so that one which appears is no evidence.
+            old, new = before.boot_time_s, view.boot_time_s
+            return bool(view.state & _REBOOTING) or (old is not None and new is not None and new > old)
+
+        self._write(operation, ["reboot", node], lambda: taken_up(self.node(node)))
+
+    # ------------------------------------------------------------ fences
+
+    def create_fence(self, name: str, node: str) -> None:
+        """Create the reservation that keeps jobs off a node, read back.
+
+        Raises:
+            PermanentError: a reservation of this name is not that fence.
+        """
+        operation = f"create fence {_name(name)} on {_name(node)}"
+        users = self._settings.fence_users
+        argv = ["create", "reservation", f"ReservationName={name}", "StartTime=now", "Duration=UNLIMITED"]
+        argv += [f"Users={users}", "Flags=MAINT,IGNORE_JOBS", f"Nodes={node}"]
+
+        def stands() -> bool:
+            found = self.reservations().get(name)
+            if found is None:
+                return False
+            whole = found.nodes == (node,) and found.flags >= _FENCE_FLAGS
+            if not whole or set(found.users) != set(users.split(",")):
+                raise PermanentError(operation, f"the reservation {name} is of another kind; delete it")
+            return True
+
+        try:
+            self._write(operation, argv, stands)
+        except PermanentError as error:
+            if "uplicate" not in error.detail or not stands():
+                raise
+
+    def renew_fence(self, name: str, end_s: float) -> None:
+        """Move a reservation's end, read back."""
+        operation = f"renew fence {_name(name)}"
+        end = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(end_s))
+
+        def moved() -> bool:
+            found = self.reservations().get(name)
+            return found is not None and abs(found.end_s - end_s) <= _END_SLACK_S
+
+        self._write(operation, ["update", f"ReservationName={name}", f"EndTime={end}"], moved)
+
+    def remove_fence(self, name: str) -> None:
+        """Delete a reservation, read back; one that is gone is success."""
+        operation = f"remove fence {_name(name)}"
+
+        def gone() -> bool:
+            return name not in self.reservations()
+
+        try:
+            self._write(operation, ["delete", f"ReservationName={name}"], gone)
+        except PermanentError:
+            if not gone():
+                raise
+
+    # ------------------------------------------------------------ jobs
+
+    def requeue(self, job_id: str) -> None:
+        """Requeue a batch job; its restart count is the evidence, which the caller reads later."""
+        self._runner.write([self._settings.scontrol, "requeue", _job_id(job_id)], f"requeue job {job_id}")
+
+    def release(self, job_id: str) -> None:
+        """Release a held job; harmless when repeated."""
+        self._runner.write([self._settings.scontrol, "release", _job_id(job_id)], f"release job {job_id}")
+
+    # ------------------------------------------------------------ how
+
+    def _read(self, operation: str, *argv: str) -> str:
+        return self._runner.read([self._settings.scontrol, *argv], operation)
+
+    def _update_node(
+        self, operation: str, node: str, settings: list[str], seen: Callable[[NodeView], bool]
+    ) -> None:
+        argv = ["update", f"NodeName={node}", *settings]
+        self._write(operation, argv, lambda: seen(self.node(node)))
+
+    def _write(self, operation: str, argv: list[str], seen: Callable[[], bool]) -> None:
+        """Send a change once, then look: seen is success, whatever the command said about it.
+
+        Not seen stays ambiguous even after exit 0: slurmctld may carry out later what it has received, and
+        somebody else may have changed it again in between.
+        """
+        doubt = "the command succeeded, but reading back shows another state"
+        try:
+            self._runner.write([self._settings.scontrol, *argv], operation)
+        except AmbiguousOutcome as error:
+            doubt = error.detail
+        try:
+            if seen():
+                return
+        except TransientError as error:
+            raise AmbiguousOutcome(operation, f"{doubt}; {error.detail}") from error
+        raise AmbiguousOutcome(operation, doubt)
+
+
+def _not_drained(view: NodeView) -> bool:
+    return "DRAIN" not in view.state and parse.UNREADABLE not in view.state
+
+
+def _name(name: str) -> str:
+    if not _NAME.fullmatch(name) or name.lower() in _NOT_NAMES:
+        raise PermanentError("check a name", f"not the name of one node or reservation: {name[:80]!r}")
+    return name
+
+
+def _job_id(job_id: str) -> str:
+    if not _JOB_ID.fullmatch(job_id):
+        raise PermanentError("check a job id", f"not the id of one job: {job_id[:80]!r}")
+    return job_id
+
+
+def _free_text(operation: str, text: str) -> str:
+    """Comment and Extra may hold foreign content of any kind, if it can be told apart when read back."""
+    if len(text.encode("utf-8", "surrogateescape")) > _MAX_TEXT_BYTES or "\0" in text:
+        raise PermanentError(operation, f"text longer than {_MAX_TEXT_BYTES} bytes, or with a zero byte")
+    if "\n\nNodeName=" in text or any(f"\n   {key}=" in text for key in parse.TAIL_KEYS):
+        raise PermanentError(operation, "text with a line that looks like one of scontrol's own")
+    return text
