@@ -9,10 +9,11 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
+from slurm_lifecycle.sandbox.faults import CLEARS
 from slurm_lifecycle.sandbox.settings import DEFAULT_NAME, SandboxError
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -31,8 +32,7 @@ def _which(command: _F) -> _F:
 
     root = click.option("--root", type=click.Path(path_type=Path), help="Its folder (default: by its name).")
     name = click.option("--name", default=DEFAULT_NAME, show_default=True, help="Which sandbox.")
-    decorated: _F = name(root(guarded))
-    return decorated
+    return cast(_F, name(root(guarded)))
 
 
 @click.group()
@@ -103,9 +103,11 @@ def _print_status(seen: dict[str, Any]) -> None:
         click.echo(f"not running: {' '.join(dead) or 'anything'} (`sandbox up` starts afresh)")
     for node in seen["nodes"]:
         faults = ", ".join(fault["key"] for fault in node.get("faults", []))
+        boot = f"boot {node.get('boots', '-')} {node.get('boot_id', '')[:8]}"
+        tail = f"  faults: {faults}" if faults else ""
         click.echo(
-            f"{node['node']:5} {node['power']:10} {node['slurm_state']:24} boot {node.get('boots', '-')} "
-            f"{node.get('boot_id', '')[:8]} image {node.get('image', '-')}{'  faults: ' + faults if faults else ''}"
+            f"{node['node']:5} {node['power']:10} {node['slurm_state']:24} "
+            f"{boot} image {node.get('image', '-')}{tail}"
         )
 
 
@@ -115,7 +117,7 @@ def _print_status(seen: dict[str, Any]) -> None:
 @click.argument("fault")
 @click.argument("code", required=False, type=int)
 @click.option("--gpu", type=int, help="Which GPU (default 0).")
-@click.option("--clears", type=click.Choice(["reboot", "reimage", "never"]), help="What makes it go away.")
+@click.option("--clears", type=click.Choice(list(CLEARS)), help="What makes it go away.")
 @click.option("--text", help="Kernel-log text in place of the usual one.")
 def inject(name: str, root: Path | None, node: str, fault: str, **details: Any) -> None:
     """Make a NODE faulty.

@@ -1,6 +1,7 @@
 """A real local Slurm with emulated GPU nodes: munged, slurmctld, and one machine supervisor a node.
 
-Everything that it makes lies below one root folder and in namespaces of its own processes, so `down` leaves nothing.
+Everything that it makes lies below one root folder and in namespaces of its own processes: `down` leaves
+nothing behind.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import contextlib
 import fcntl
 import os
 import secrets
-import shutil
 import subprocess
 import sys
 import time
@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from slurm_lifecycle.sandbox import conf, controller, hooks, mounts, preflight, procs
+from slurm_lifecycle.sandbox import conf, controller, hooks, preflight, procs, teardown
 from slurm_lifecycle.sandbox.node_handle import Node
 from slurm_lifecycle.sandbox.settings import (
     DEFAULT_NAME,
@@ -28,7 +28,7 @@ from slurm_lifecycle.sandbox.settings import (
     default_root,
     pick_ports,
 )
-from slurm_lifecycle.sandbox.state import State, node_init
+from slurm_lifecycle.sandbox.state import State
 
 Progress = Callable[[str], None]
 _COMMAND_TIMEOUT_S = 30.0
@@ -70,7 +70,7 @@ class Sandbox:
             text = layout.settings.read_text(encoding="utf-8")
         except OSError:
             raise SandboxError(
-                f"no sandbox {name!r} at {layout.root}: start it with `slurm-lifecycle sandbox up --name {name}`"
+                f"no sandbox {name!r} at {layout.root}: run `slurm-lifecycle sandbox up --name {name}`"
             ) from None
         return cls(Settings.from_json(text), layout.root)
 
@@ -93,7 +93,7 @@ class Sandbox:
     def client(
         self, argv: Sequence[str], *, timeout_s: float = _COMMAND_TIMEOUT_S, **options: Any
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a command (sbatch, scontrol, ...) against this cluster on this machine; never raises for its exit."""
+        """Runs sbatch, scontrol or such on this machine against this cluster; never raises for its exit."""
         return subprocess.run(
             list(argv),
             env={**os.environ, "PATH": f"{os.environ.get('PATH', '')}:{preflight.SYSTEM_PATH}", **self.env()},
@@ -182,10 +182,12 @@ class Sandbox:
         with self._lock():
             try:
                 self._start(progress, time.monotonic() + timeout_s)
+            except SandboxError:
+                # The files stay, because the message points at a log; the next `up` or `down` removes them.
+                teardown.stop_all(self.layout)
+                raise
             except BaseException:
-                keep = os.environ.get("SLC_SANDBOX_KEEP")
-                if not keep:
-                    self._remove()
+                teardown.remove(self.layout)
                 raise
 
     def _make_root(self) -> None:
@@ -197,7 +199,13 @@ class Sandbox:
             ) from None
         self.layout.marker.touch()
         self.layout.settings.write_text(self.settings.to_json(), encoding="utf-8")
-        for folder in (self.layout.etc, self.layout.munge, self.layout.ctld / "state", self.layout.lib):
+        for folder in (
+            self.layout.etc,
+            self.layout.munge,
+            self.layout.ctld / "state",
+            self.layout.lib,
+            self.layout.bin,
+        ):
             folder.mkdir(parents=True)
         self.root.chmod(0o755)
 
@@ -229,6 +237,7 @@ class Sandbox:
     def _write_configuration(self, ports: Sequence[int]) -> None:
         layout, settings = self.layout, self.settings
         wired = hooks.install(settings, layout)
+        hooks.install_tools(layout)
         layout.slurm_conf.write_text(conf.slurm_conf(settings, layout, ports, wired), encoding="utf-8")
         (layout.etc / "gres.conf").write_text(conf.gres_conf(settings), encoding="utf-8")
         layout.hosts.write_text(conf.hosts(settings), encoding="utf-8")
@@ -311,11 +320,11 @@ class Sandbox:
                 raise SandboxError(f"slurmctld did not start: {_last_line(self.slurmctld_log)}")
             states = self.node_states()
             waiting = {name for name in waiting if states.get(name) not in ("IDLE", "MIXED", "ALLOCATED")}
-            if waiting and time.monotonic() > deadline:
-                node = self.layout.node(min(waiting))
-                raise SandboxError(
-                    f"{' '.join(sorted(waiting))} did not come into service: {_last_line(node.logs / 'slurmd.log')}"
-                )
+            late = time.monotonic() > deadline
+            for node in map(self.node, sorted(waiting)):
+                if late or (node.files.control.exists() and node.power() == "crashed"):
+                    log = node.files.logs / ("slurmd.log" if late else "machine.log")
+                    raise SandboxError(f"{node.name} did not come into service: {_last_line(log)}")
             if waiting:
                 time.sleep(0.2)
         progress(f"{self.settings.nodes} nodes in service")
@@ -323,41 +332,21 @@ class Sandbox:
     # ---- down
 
     def down(self, progress: Progress = _silent) -> None:
-        """Stops every process of this sandbox and removes its files. Idempotent, also after `kill -9` of anything.
+        """Stops every process of this sandbox and removes its files.
+
+        Idempotent, and works after `kill -9` of anything.
 
         Raises:
             SandboxError: when the folder is not a sandbox, or a process cannot be killed.
         """
         if not self.root.exists() and not self.root.is_symlink():
             return
-        if (
-            self.root.is_symlink()
-            or not self.layout.marker.exists()
-            or self.root.stat().st_uid != os.geteuid()
-        ):
+        if not teardown.is_ours(self.layout):
             raise SandboxError(f"{self.root} is not a sandbox of yours: choose another --name or --root")
         with self._lock():
             progress("stopping nodes and daemons")
-            self._remove()
+            teardown.remove(self.layout)
         progress(f"removed {self.root}")
-
-    def _remove(self) -> None:
-        state = State.load(self.layout)
-        machines = [ref for name, ref in state.processes.items() if name.startswith("machine:")]
-        left = procs.stop(machines, grace_s=5)
-        files = self.layout.nodes.glob("*/machine.json")
-        inits = [ref for ref in map(node_init, files) if ref is not None]
-        left += procs.stop(inits, grace_s=0)
-        rest = [ref for name, ref in state.processes.items() if not name.startswith("machine:")]
-        left += procs.stop(rest, grace_s=5)
-        # Started but not yet written down when somebody killed `up`.
-        left += procs.stop(procs.started_under(self.root), grace_s=0)
-        for point in mounts.mounts_under(self.root):
-            mounts.detach(point)
-        if left:
-            pids = " ".join(str(ref.pid) for ref in left)
-            raise SandboxError(f"processes that cannot be killed (D state?): {pids}; reboot this machine")
-        shutil.rmtree(self.root)
 
     def with_settings(self, **changes: Any) -> Sandbox:
         """The same sandbox with other settings, for the next `up`."""

@@ -19,6 +19,7 @@ class Hooks:
     epilog: str = ""
     healthcheck: str = ""
     reboot: str = ""
+    task_prolog: str = ""
 
 
 def slurm_conf(settings: Settings, layout: Layout, ports: Sequence[int], hooks: Hooks) -> str:
@@ -30,8 +31,9 @@ def slurm_conf(settings: Settings, layout: Layout, ports: Sequence[int], hooks: 
         ports: slurmctld's port, then one for each node.
         hooks: the hooks to wire.
     """
+    size = f"CPUs=16 RealMemory=64000 Gres=gpu:{settings.gpus} State=UNKNOWN"
     nodes = "\n".join(
-        f"NodeName={name} NodeAddr=127.0.0.1 Port={port} CPUs=16 RealMemory=64000 Gres=gpu:{settings.gpus} State=UNKNOWN"
+        f"NodeName={name} NodeAddr=127.0.0.1 Port={port} {size}"
         for name, port in zip(settings.node_names(), ports[1:], strict=True)
     )
     small = settings.node_names()[: max(1, settings.nodes // 4)]
@@ -43,7 +45,6 @@ SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
 AuthInfo=socket={layout.munge_socket}
-CredType=cred/munge
 # Every daemon runs under a host name that resolves to 127.0.0.1: with these two, nothing listens elsewhere.
 CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
 StateSaveLocation={layout.ctld}/state
@@ -55,12 +56,9 @@ SlurmdLogFile={layout.nodes}/%n/log/slurmd.log
 SlurmctldDebug=verbose
 SlurmdDebug=info
 # The emulated nodes share one machine: no cgroups, no affinity, and the sizes below are not checked.
+# No TaskPlugin, accounting or such either: their defaults are "none", by whatever name a release calls it.
 ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
 MpiDefault=none
-SwitchType=switch/none
-JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
 SlurmdParameters=config_overrides
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
@@ -86,7 +84,7 @@ PartitionName=small Nodes={",".join(small)} MaxTime=01:00:00
 
 def _hook_lines(settings: Settings, hooks: Hooks) -> str:
     # Alloc: without it a node that runs no step of a job never runs the prolog.
-    lines = ["PrologFlags=Alloc", f"RebootProgram={hooks.reboot}"]
+    lines = ["PrologFlags=Alloc", f"RebootProgram={hooks.reboot}", f"TaskProlog={hooks.task_prolog}"]
     if hooks.prolog:
         lines.append(f"Prolog={hooks.prolog}")
     if hooks.epilog:

@@ -27,7 +27,7 @@ def ask(control: Path, command: str, *, timeout_s: float = 10.0, **arguments: An
             answer = read_line(client)
         except OSError as problem:
             raise SandboxError(
-                f"the machine of {name} does not answer ({problem}): `slurm-lifecycle sandbox up` starts afresh"
+                f"machine of {name} does not answer ({problem}): run `slurm-lifecycle sandbox up` again"
             ) from problem
     if not answer:
         raise SandboxError(f"the machine of {name} ended in the middle of `{command}`: see its log")

@@ -1,7 +1,7 @@
 """Child process that becomes slurmctld (or a command of an administrator) on the emulated controller host.
 
-The controller has its own host name and /etc/hosts, both loopback, so that slurmctld listens nowhere else whatever
-the name of this machine resolves to.
+The controller has its own host name and /etc/hosts, both loopback, so that slurmctld listens nowhere else
+whatever the name of this machine resolves to.
 """
 
 from __future__ import annotations

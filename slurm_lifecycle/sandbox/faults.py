@@ -11,7 +11,8 @@ from typing import Any
 
 from slurm_lifecycle.sandbox.settings import SandboxError
 
-CLEARS = ("reboot", "reimage", "never")
+# From the least to the most: what clears by the first one clears by the next two as well.
+CLEARS = ("gpu-reset", "reboot", "reimage", "never")
 # Slots of an eight-GPU HGX board; more GPUs than that go on counting.
 _BUSES = (0x18, 0x2A, 0x3A, 0x5D, 0x9A, 0xAB, 0xBA, 0xDB)
 
@@ -29,7 +30,7 @@ _XID_TEXT: Mapping[int, str] = {
     94: "pid=2301, name=python3, Contained: SM (0x1). RST: No, D-RST: No",
     95: "pid=2301, name=python3, Uncontained: FBHUB. RST: Yes, D-RST: No",
     109: "pid=2301, name=python3, Ch 00000008, errorString CTX SWITCH TIMEOUT, Info 0x1c002",
-    119: "pid=2301, name=python3, Timeout after 6s of waiting for RPC response from GPU0 GSP! Expected function 76",
+    119: "pid=2301, name=python3, Timeout after 6s of waiting for RPC response from GPU GSP!",
     120: "pid='<unknown>', name=<unknown>, GSP task exception: bus error @ pc:0x55e4f0",
     154: "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)",
 }
@@ -51,7 +52,7 @@ class Fault:
 
     Attributes:
         key: what it is and where, such as `xid79 gpu3`; injecting the same key again replaces it.
-        clears: what makes it go away: `reboot`, `reimage` (which reboots too), or `never` (only `clear`).
+        clears: what makes it go away: `gpu-reset`, `reboot`, `reimage`, or `never` (only the command `clear`).
         kmsg: kernel-log texts, written when it happens and at each boot that it survives.
         nvml: keys of the fake NVML's state file.
     """
@@ -88,13 +89,13 @@ class FaultKind:
 
 KINDS: Mapping[str, FaultKind] = {
     "xid": FaultKind(
-        True, "reboot", "an NVIDIA driver error (give its number): kernel log, and NVML where it shows"
+        True, "gpu-reset", "a driver error (give its number): kernel log, and NVML where it shows"
     ),
     "gpu-lost": FaultKind(True, "reboot", "a GPU that no call reaches any more, silent in the kernel log"),
-    "gpu-reset-required": FaultKind(True, "reboot", "a GPU that wants a reset"),
-    "remap-pending": FaultKind(True, "reboot", "a row remap that waits for a reset"),
+    "gpu-reset-required": FaultKind(True, "gpu-reset", "a GPU that wants a reset"),
+    "remap-pending": FaultKind(True, "gpu-reset", "a row remap that waits for a reset"),
     "remap-failure": FaultKind(True, "never", "a row remap that failed: the GPU has to be replaced"),
-    "ecc-uncorrected": FaultKind(True, "reboot", "uncorrected memory errors in this boot's counter"),
+    "ecc-uncorrected": FaultKind(True, "gpu-reset", "uncorrected memory errors in the volatile counter"),
     "driver-mismatch": FaultKind(
         False, "reimage", "kernel module and library of different versions (init gives 18)"
     ),
@@ -111,7 +112,7 @@ def pci_bus(gpu: int) -> str:
 
 
 def base_nvml(node: str, gpus: int) -> dict[str, str]:
-    """State of healthy GPUs; serial and uuid depend only on node and slot, so they are the same after a boot."""
+    """State of healthy GPUs; serial and uuid depend only on node and slot, so no boot changes them."""
     state = {"gpus": str(gpus)}
     digits = int("".join(c for c in node if c.isdigit()) or "0")
     for i in range(gpus):
@@ -200,8 +201,12 @@ def _xid(code: int | None, gpu: int, clears: str | None, text: str | None) -> Fa
     nvml = dict(_XID_NVML.get(code, {}))
     if code == 154:
         nvml = _recovery_of(words)
-    # A failed remap is a property of the memory, no boot heals it.
-    default = "never" if code == 64 else "reboot"
+    default = "gpu-reset"
+    if code in (79, 154):
+        default = "reboot"
+    elif code == 64:
+        # A failed remap is a property of the memory: no boot heals it.
+        default = "never"
     return Fault(
         f"xid{code} gpu{gpu}", clears or default, tuple(lines), {f"gpu.{gpu}.{k}": v for k, v in nvml.items()}
     )

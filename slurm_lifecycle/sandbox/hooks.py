@@ -27,6 +27,20 @@ exec /bin/sh {script}
 """
 
 
+# On a real node a job finds NVML without being told. What TaskProlog prints becomes environment.
+_TASK_PROLOG = """\
+#!/bin/sh
+echo "export LD_LIBRARY_PATH={lib}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"
+echo "export SLC_FAKE_NVML_STATE=/run/slc-machine/nvml.state"
+"""
+
+_NVIDIA_SMI = """\
+#!/bin/sh
+export LD_LIBRARY_PATH={lib} SLC_FAKE_NVML_STATE=/run/slc-machine/nvml.state
+exec {python} -m slurm_lifecycle.sandbox.nvidia_smi "$@"
+"""
+
+
 def source_dir(settings: Settings) -> Path:
     """Where the hooks come from."""
     if settings.hooks_dir:
@@ -59,12 +73,20 @@ def install(settings: Settings, layout: Layout) -> Hooks:
         found["healthcheck"] = wrapper
     reboot = target / "reboot.sh"
     _write_script(reboot, _REBOOT)
+    task_prolog = target / "task_prolog.sh"
+    _write_script(task_prolog, _TASK_PROLOG.format(lib=layout.lib))
     return Hooks(
         prolog=str(found.get("prolog", "")),
         epilog=str(found.get("epilog", "")),
         healthcheck=str(found.get("healthcheck", "")),
         reboot=str(reboot),
+        task_prolog=str(task_prolog),
     )
+
+
+def install_tools(layout: Layout) -> None:
+    """Writes the programs that the nodes have beyond this machine's own: a small `nvidia-smi`."""
+    _write_script(layout.bin / "nvidia-smi", _NVIDIA_SMI.format(lib=layout.lib, python=sys.executable))
 
 
 def _write_script(path: Path, text: str) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from slurm_lifecycle.sandbox import control
@@ -28,6 +31,10 @@ class Node:
     def describe(self) -> dict[str, Any]:
         """Power, boot id, image, faults, operations."""
         return control.ask(self.files.control, "status")
+
+    def power(self) -> str:
+        """`on`, `off`, `starting`, `crashed` or `installing`."""
+        return str(self.describe()["power"])
 
     def boot_id(self) -> str:
         """Boot id of the present boot."""
@@ -59,20 +66,30 @@ class Node:
 
     def enter_command(self, argv: Sequence[str]) -> list[str]:
         """The command that runs argv inside the node's namespaces."""
-        namespaces = ["--mount", "--uts", "--pid", "--time"]
+        namespaces = ["--mount", "--uts", "--pid"]
+        if Path("/proc/self/timens_offsets").exists():
+            namespaces.append("--time")
         return ["nsenter", "--target", str(self.init().pid), *namespaces, "--wd=/", "--", *argv]
 
     def run(self, argv: Sequence[str], timeout_s: float = 30.0) -> subprocess.CompletedProcess[str]:
         """Runs a command on the node; never raises for its exit status."""
-        return subprocess.run(
-            self.enter_command(argv),
+        command = self.enter_command(argv)
+        with subprocess.Popen(
+            command,
             env=self.environment(),
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            check=False,
-            timeout=timeout_s,
-        )
+            start_new_session=True,
+        ) as child:
+            try:
+                out, err = child.communicate(timeout=timeout_s)
+            except subprocess.TimeoutExpired:
+                # The group: nsenter's own death would leave the command running on the node.
+                os.killpg(child.pid, signal.SIGKILL)
+                raise
+        return subprocess.CompletedProcess(command, child.returncode, out, err)
 
     # ---- power and faults
 
@@ -116,7 +133,7 @@ class Node:
             fault: what happens.
             gpu: to which GPU.
             code: number of an XID.
-            clears: what makes it go away: `reboot`, `reimage` or `never`; by default as on real hardware.
+            clears: what makes it go away: one of `faults.CLEARS`; by default as on real hardware.
             text: kernel-log text in place of the usual one.
         """
         actions = {

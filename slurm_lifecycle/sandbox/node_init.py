@@ -1,7 +1,7 @@
 """PID 1 of an emulated node: builds the node's file tree, boots it, reaps, restarts the agent.
 
-Started by the machine supervisor in new PID, mount, UTS and (where the kernel has them) time namespaces. Everything
-on the node is a descendant, so the end of this process is the end of the node, as on a real machine.
+Started by the machine supervisor in new PID, mount, UTS and (where the kernel has them) time namespaces.
+Everything on the node is a descendant, so the end of this process is the end of the node, as on a real one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ class Plan:
             "SLURM_CONF": str(self.layout.slurm_conf),
             "LD_LIBRARY_PATH": str(self.layout.lib),
             "SLC_FAKE_NVML_STATE": "/run/slc-machine/nvml.state",
-            "SLURMD_NODENAME": self.node.name,
             "SLC_SANDBOX_ROOT": str(self.layout.root),
         }
 
@@ -70,6 +69,11 @@ def build_tree(plan: Plan) -> None:
     mounts.bind(layout.etc, Path("/etc/slurm"))
     Path("/etc/hosts").write_bytes(layout.hosts.read_bytes())
     Path("/etc/hostname").write_text(f"{node.name}\n", encoding="ascii")
+    bin_dir = Path("/usr/local/bin")
+    mounts.overlay(bin_dir, Path("/run/.bin/upper"), Path("/run/.bin/work"), bin_dir)
+    for tool in layout.bin.iterdir():
+        (bin_dir / tool.name).unlink(missing_ok=True)
+        (bin_dir / tool.name).symlink_to(tool)
 
 
 def _fill_dev(plan: Plan, dev: Path) -> None:
@@ -100,10 +104,11 @@ def _fill_run(plan: Plan, run: Path) -> None:
     (run / "munge" / "munge.socket.2").symlink_to(plan.layout.munge_socket)
     for name in ("upper", "work"):
         (run / ".etc" / name).mkdir(parents=True)
+        (run / ".bin" / name).mkdir(parents=True)
 
 
 class Services:
-    """The node's services: one-shot boot check, agent (restarted), slurmd (not restarted, as in Debian's unit)."""
+    """The node's services: one-shot boot check, agent (restarted), slurmd (not, as in Debian's unit)."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan

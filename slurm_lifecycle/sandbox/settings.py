@@ -13,16 +13,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from slurm_lifecycle.errors import LifecycleError
+
 # munged refuses a socket path of more than 107 bytes (sockaddr_un); the longest one of ours adds about 30.
 MAX_ROOT_BYTES = 70
-# Below the kernel's default ephemeral range (32768-60999), so that no outgoing connection takes a port of ours.
+# Below the kernel's default ephemeral range (32768-60999): no outgoing connection takes a port of ours.
 PORT_RANGE = range(20000, 32000)
 MARKER = ".slurm-lifecycle-sandbox"
 DEFAULT_NAME = "default"
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,19}")
 
 
-class SandboxError(Exception):
+class SandboxError(LifecycleError):
     """Something that the sandbox cannot do; the text says in one line what to do next."""
 
 
@@ -92,11 +94,14 @@ class Settings:
 
 
 def default_root(name: str) -> Path:
-    """Where the sandbox of that name lives: below XDG_RUNTIME_DIR where there is one, else /tmp."""
+    """Where the sandbox of that name lives.
+
+    Always /tmp, never XDG_RUNTIME_DIR: that one differs between `sudo` and a root shell, so a later command
+    would look elsewhere, and other users cannot enter it to submit jobs.
+    """
     if not _NAME.fullmatch(name):
         raise SandboxError(f"bad sandbox name {name!r}: use at most 20 of [a-z0-9-]")
-    base = os.environ.get("XDG_RUNTIME_DIR", "")
-    return Path(base if base and Path(base).is_dir() else "/tmp") / f"slc-sandbox-{name}"
+    return Path("/tmp") / f"slc-sandbox-{name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +115,7 @@ class Layout:
             raise SandboxError(f"sandbox root {self.root}: give an absolute path")
         if len(os.fsencode(self.root)) > MAX_ROOT_BYTES:
             raise SandboxError(
-                f"sandbox root {self.root} is longer than {MAX_ROOT_BYTES} bytes, too long for a Unix socket: "
+                f"sandbox root {self.root} is longer than {MAX_ROOT_BYTES} bytes, too long for a socket: "
                 "choose a shorter one with --root"
             )
         if re.search(r"[^A-Za-z0-9._/-]", str(self.root)):
@@ -165,6 +170,11 @@ class Layout:
     def lib(self) -> Path:
         """The fake NVML library."""
         return self.root / "lib"
+
+    @property
+    def bin(self) -> Path:
+        """Programs that each node has in its /usr/local/bin."""
+        return self.root / "bin"
 
     @property
     def nodes(self) -> Path:

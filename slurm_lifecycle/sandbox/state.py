@@ -28,7 +28,7 @@ class State:
 
     @classmethod
     def load(cls, layout: Layout) -> State:
-        """Reads the state; empty where there is none or it is damaged (the sweep finds the processes then)."""
+        """Reads the state; empty where there is none or it is damaged (a sweep finds the processes then)."""
         try:
             raw = json.loads(layout.state.read_text(encoding="utf-8"))
             found = {name: ProcessRef.from_dict(ref) for name, ref in raw["processes"].items()}
