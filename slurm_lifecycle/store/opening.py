@@ -74,7 +74,7 @@ def upgrade_store(path: Path | str, *, host: str) -> Path | None:
 def read_identity(engine: sa.Engine, path: Path) -> Identity:
     """The identity on record; empty words before the first acting opening."""
     with reading(engine, path) as connection:
-        found = {str(key): str(value) for key, value in connection.execute(sa.select(schema.meta)).tuples()}
+        found = {str(key): str(value) for key, value in connection.execute(sa.select(schema.meta))}
     return Identity(
         instance=found.get("instance", ""),
         host=found.get("daemon_host", ""),

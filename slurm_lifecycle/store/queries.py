@@ -141,7 +141,7 @@ class StoreQueries:
         keys = ("tick_at", "tick_mode")
         with reading(self._engine, self.path) as connection:
             statement = sa.select(schema.meta).where(schema.meta.c.key.in_(keys))
-            found = {str(key): str(value) for key, value in connection.execute(statement).tuples()}
+            found = {str(key): str(value) for key, value in connection.execute(statement)}
         return Tick(float(found["tick_at"]), found.get("tick_mode", "")) if "tick_at" in found else None
 
 

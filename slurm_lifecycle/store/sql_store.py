@@ -85,17 +85,18 @@ class SqlStore(StoreQueries):
 
     def load(self, now: float) -> Records:
         """What decisions need, as one consistent view."""
-        created_at = schema.attempt.c.created_at
-        open_ids = sa.select(schema.incident.c.id).where(schema.INCIDENT_OPEN).scalar_subquery()
-        recent = sa.or_(
-            schema.ATTEMPT_UNRESOLVED,
-            created_at >= now - _ATTEMPTS_S,
-            schema.attempt.c.incident_id.in_(open_ids),
+        attempt, op_id = schema.attempt, sa.select(schema.attempt.c.op_id)
+        open_ids = sa.select(schema.incident.c.id).where(schema.INCIDENT_OPEN)
+        # A union, since SQLite reads the whole table where the same three conditions are joined by OR.
+        wanted = sa.union(
+            op_id.where(schema.ATTEMPT_UNRESOLVED),
+            op_id.where(attempt.c.created_at >= now - _ATTEMPTS_S),
+            op_id.where(attempt.c.incident_id.in_(open_ids)),
         )
         with reading(self._engine, self.path) as connection:
             incidents = rows.INCIDENT.read(connection, schema.INCIDENT_OPEN)
             closed = self._closed_since(connection, now - _CLOSED_S)
-            attempts = rows.ATTEMPT.read(connection, recent)
+            attempts = rows.ATTEMPT.read(connection, attempt.c.op_id.in_(wanted))
             findings = rows.FINDING.read(connection, schema.FINDING_OPEN)
             fences = rows.FENCE.read(connection, schema.FENCE_OPEN)
             trips = rows.TRIP.read(
@@ -292,7 +293,7 @@ class _Acting:
 
     def _check(self, connection: sa.Connection) -> None:
         statement = sa.select(schema.meta).where(schema.meta.c.key.in_(("daemon_host", "generation")))
-        found = {str(key): str(value) for key, value in connection.execute(statement).tuples()}
+        found = {str(key): str(value) for key, value in connection.execute(statement)}
         mine = {"daemon_host": self._identity.host, "generation": str(self._identity.generation)}
         if found != mine:
             raise NotTheActor(

@@ -189,6 +189,12 @@ def _create_event() -> None:
         "CREATE TRIGGER event_is_never_changed BEFORE UPDATE ON event "
         "BEGIN SELECT RAISE(ABORT, 'the history is only added to'); END"
     )
+    # REPLACE deletes without asking the trigger below.
+    op.execute(
+        "CREATE TRIGGER event_is_never_replaced BEFORE INSERT ON event "
+        "WHEN EXISTS (SELECT 1 FROM event WHERE id = NEW.id) "
+        "BEGIN SELECT RAISE(ABORT, 'the history is only added to'); END"
+    )
     # Retention has to say in `meta` up to when it forgets, before it may delete: a stray DELETE cannot.
     op.execute(
         "CREATE TRIGGER event_is_kept BEFORE DELETE ON event "
