@@ -454,9 +454,7 @@ class Notice:
     text: str
 
 
-Action = (
-    Drain | SetComment | CreateFence | RenewFence | Undrain | RemoveFence | StartAttempt | Notice
-)
+Action = Drain | SetComment | CreateFence | RenewFence | Undrain | RemoveFence | StartAttempt | Notice
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,120 @@
+"""Who may start now: `max_out` and `max_working` per fleet, partition and failure domain, and the breaker."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from slurm_lifecycle.core.model import BreakerHit, Incident, NodeView, Trip
+from slurm_lifecycle.core.ownership import is_out
+from slurm_lifecycle.core.policy import Budget, Policy
+from slurm_lifecycle.core.transitions import WORKING_STEPS
+
+FLEET = "fleet"
+
+
+def scopes_of(view: NodeView, policy: Policy) -> tuple[str, ...]:
+    """The scopes that a node counts in: the fleet, its partitions, its failure domain."""
+    domain = policy.domains.get(view.name)
+    return (
+        FLEET,
+        *(f"partition:{name}" for name in view.partitions),
+        *((f"domain:{domain}",) if domain else ()),
+    )
+
+
+def fleet_budget(policy: Policy, node_count: int) -> Budget:
+    """The fleet's limits: the policy's own figures, else percentages of all nodes, at least 2."""
+    out = policy.fleet.max_out
+    working = policy.fleet.max_working
+    if out is None:
+        out = max(2, int(node_count * policy.fleet_out_percent / 100))
+    if working is None:
+        working = min(32, max(2, int(node_count * policy.fleet_working_percent / 100)))
+    return Budget(out, working)
+
+
+def _limits(policy: Policy, node_count: int) -> Mapping[str, Budget]:
+    return {
+        FLEET: fleet_budget(policy, node_count),
+        **{f"partition:{name}": one for name, one in policy.partition_budgets.items()},
+        **{f"domain:{name}": one for name, one in policy.domain_budgets.items()},
+    }
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Counts within one tick, so that a burst of admissions cannot overrun a limit."""
+
+    limits: Mapping[str, Budget]
+    out: dict[str, int] = field(default_factory=dict)
+    working: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, nodes: Mapping[str, NodeView], incidents: Iterable[Incident], policy: Policy) -> "Ledger":
+        """The ledger at the start of a tick."""
+        ledger = cls(_limits(policy, len(nodes)))
+        for view in nodes.values():
+            if is_out(view):
+                ledger._add(ledger.out, scopes_of(view, policy))
+        for incident in incidents:
+            view_of = nodes.get(incident.node)
+            if incident.step in WORKING_STEPS and view_of is not None:
+                ledger._add(ledger.working, scopes_of(view_of, policy))
+        return ledger
+
+    @staticmethod
+    def _add(counts: dict[str, int], scopes: Iterable[str]) -> None:
+        for scope in scopes:
+            counts[scope] = counts.get(scope, 0) + 1
+
+    def admit_working(self, scopes: tuple[str, ...]) -> str:
+        """Take a working place in every scope; "" when admitted, else the limit that forbids it."""
+        for scope in scopes:
+            limit = self.limits.get(scope, Budget()).max_working
+            if limit is not None and self.working.get(scope, 0) >= limit:
+                return f"{scope} already works on {self.working.get(scope, 0)} of at most {limit} nodes"
+        self._add(self.working, scopes)
+        return ""
+
+    def admit_out(self, scopes: tuple[str, ...]) -> str:
+        """Take a place among unavailable nodes in every scope; "" when admitted, else the limit."""
+        for scope in scopes:
+            limit = self.limits.get(scope, Budget()).max_out
+            if limit is not None and self.out.get(scope, 0) >= limit:
+                return f"{scope} already has {self.out.get(scope, 0)} nodes out, limit {limit}"
+        self._add(self.out, scopes)
+        return ""
+
+
+def open_trips(trips: Iterable[Trip]) -> tuple[Trip, ...]:
+    """Trips that no person has reset."""
+    return tuple(trip for trip in trips if trip.reset_at is None)
+
+
+def blocking_trip(trips: Iterable[Trip], scopes: tuple[str, ...]) -> Trip | None:
+    """The open trip that stops new work in any of the scopes."""
+    for trip in open_trips(trips):
+        if trip.scope in scopes:
+            return trip
+    return None
+
+
+def new_trip(
+    hits: Iterable[BreakerHit], trips: tuple[Trip, ...], policy: Policy, gpu_nodes: int, now: float
+) -> Trip | None:
+    """A trip when too many distinct nodes were hit within the window, None otherwise.
+
+    Hits before the last reset do not count. When all are of one failure domain, only that domain is held.
+    """
+    last_reset = max((trip.reset_at for trip in trips if trip.reset_at is not None), default=0.0)
+    recent = [hit for hit in hits if now - hit.at <= policy.breaker.window_s and hit.at > last_reset]
+    tripped = {trip.scope for trip in open_trips(trips)}
+    nodes = {hit.node for hit in recent if f"domain:{policy.domains.get(hit.node)}" not in tripped}
+    if FLEET in tripped or len(nodes) < policy.breaker.threshold(gpu_nodes):
+        return None
+    domains = {policy.domains.get(node) for node in nodes}
+    only = next(iter(domains)) if len(domains) == 1 else None
+    scope = f"domain:{only}" if only else FLEET
+    codes = sorted({hit.code for hit in recent if hit.node in nodes})
+    window_min = policy.breaker.window_s / 60
+    reason = f"{len(nodes)} nodes within {window_min:g} min: {' '.join(codes[:5])}"
+    return Trip(scope, now, reason)

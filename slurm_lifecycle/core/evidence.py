@@ -1,0 +1,103 @@
+"""What became of attempts that were sent: judged by what was read after they were, never by the reply."""
+
+from slurm_lifecycle.core.draft import Draft
+from slurm_lifecycle.core.model import (
+    Attempt,
+    AttemptOutcome,
+    NodeView,
+    ProvisionState,
+    Rung,
+    StartAttempt,
+    Step,
+)
+from slurm_lifecycle.core.ownership import REBOOT_TOKENS, understood
+from slurm_lifecycle.core.transitions import update
+
+# By their contract these do nothing twice for one operation id.
+IDEMPOTENT_RUNGS = frozenset({Rung.REIMAGE, Rung.RMA, Rung.RESEAT})
+
+
+def judge_open_attempts(draft: Draft) -> None:
+    """Resolve every unresolved attempt that the observation proves or whose deadline has passed."""
+    for attempt in sorted(draft.open_attempts.values(), key=lambda one: one.op_id):
+        view = draft.nodes.get(attempt.node)
+        judged = _judge(draft, attempt, view)
+        if judged is None:
+            draft.hold(
+                attempt.node, f"{attempt.rung.value} attempt {attempt.n}: waits for evidence of its end"
+            )
+            _send_again(draft, attempt)
+            continue
+        outcome, detail = judged
+        _apply(draft, draft.resolve(attempt, outcome, detail))
+
+
+def _send_again(draft: Draft, attempt: Attempt) -> None:
+    """The daemon died between writing an attempt down and sending it: safe again where it is idempotent."""
+    if attempt.sent or attempt.rung not in IDEMPOTENT_RUNGS:
+        return
+    fence = next((one for one in draft.fences.values() if one.incident_id == attempt.incident_id), None)
+    draft.act(StartAttempt(attempt, fence.name if fence is not None else ""))
+
+
+def _judge(draft: Draft, attempt: Attempt, view: NodeView | None) -> tuple[AttemptOutcome, str] | None:
+    overdue = draft.now >= attempt.deadline
+    if view is not None and understood(view):
+        if attempt.rung is Rung.REBOOT and came_back(draft, attempt, view):
+            return AttemptOutcome.SUCCEEDED, "a new boot was seen"
+        if attempt.rung is Rung.REIMAGE:
+            judged = _judge_reimage(draft, attempt, view)
+            if judged is not None:
+                return judged
+    if overdue:
+        return AttemptOutcome.AMBIGUOUS, "no evidence by its deadline"
+    return None
+
+
+def _judge_reimage(draft: Draft, attempt: Attempt, view: NodeView) -> tuple[AttemptOutcome, str] | None:
+    status = draft.fleet.observation.provision.get(attempt.op_id)
+    if status is None:
+        return None
+    if status.state is ProvisionState.FAILED:
+        return AttemptOutcome.FAILED, status.text or "the provisioner says failed"
+    if status.state is ProvisionState.DONE and came_back(draft, attempt, view):
+        return AttemptOutcome.SUCCEEDED, "the provisioner says done and a new boot was seen"
+    return None
+
+
+def came_back(draft: Draft, attempt: Attempt, view: NodeView) -> bool:
+    """Whether a boot newer than the attempt has registered: boot ids where known, else Slurm's boot time."""
+    if view.state & REBOOT_TOKENS or "NOT_RESPONDING" in view.state:
+        return False
+    verdict = draft.verdict(view)
+    if attempt.boot_before:
+        return verdict is not None and verdict.boot_id != attempt.boot_before
+    return view.boot_time_s is not None and view.boot_time_s > attempt.created_at
+
+
+def _apply(draft: Draft, attempt: Attempt) -> None:
+    """What the end of an attempt means for its incident."""
+    incident = draft.incidents.get(attempt.node)
+    if incident is None or incident.id != attempt.incident_id or incident.step is not Step.REPAIRING:
+        return
+    # A reboot may have lost the drain (22.05 drops it when it times out): it counts as not confirmed, so
+    # that it is issued again and its absence is not taken for a person's decision.
+    if attempt.outcome is AttemptOutcome.SUCCEEDED:
+        begin_verifying(draft, attempt, f"{attempt.rung.value} proven")
+    else:
+        draft.put_incident(update(incident, drain_confirmed=False, note=attempt.detail))
+
+
+def begin_verifying(draft: Draft, attempt: Attempt, why: str) -> None:
+    """The node came back from a repair: its checks of the new boot decide."""
+    incident = draft.incidents[attempt.node]
+    draft.move(
+        incident,
+        Step.VERIFYING,
+        why,
+        draft.policy.verify_deadline_s,
+        boot_before=attempt.boot_before,
+        verify_since=None,
+        verify_runs=0,
+        drain_confirmed=False,
+    )

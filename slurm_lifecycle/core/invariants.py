@@ -1,0 +1,184 @@
+"""The plan checker: safety rules that hold whatever the planner thought. It shares no decision with it.
+
+It runs before every execution, and as the oracle of the simulation. A plan that breaks a rule is refused as
+a whole: halt actions, keep observing.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from slurm_lifecycle.core.formats import is_our_reason, parse_claim
+from slurm_lifecycle.core.model import (
+    Attempt,
+    AttemptOutcome,
+    Drain,
+    Fleet,
+    Incident,
+    NodeView,
+    Owner,
+    Plan,
+    RemoveFence,
+    Rung,
+    SetComment,
+    StartAttempt,
+    Step,
+    Undrain,
+)
+from slurm_lifecycle.core.ownership import is_drained, owner_of
+from slurm_lifecycle.core.policy import Mode, Policy
+
+_DISRUPTIVE = frozenset({Rung.GPU_RESET, Rung.REBOOT, Rung.POWER, Rung.REIMAGE})
+
+
+def check_plan(fleet: Fleet, plan: Plan, policy: Policy, now: float) -> tuple[str, ...]:
+    """Every rule that the plan breaks, in words; empty when it is safe."""
+    problems: list[str] = []
+    incidents = {**fleet.records.incidents, **{one.node: one for one in plan.incidents}}
+    for action in plan.actions:
+        if isinstance(action, Drain):
+            problems += _check_drain(fleet, action, policy)
+        elif isinstance(action, Undrain):
+            problems += _check_undrain(fleet, plan, action, incidents, policy)
+        elif isinstance(action, StartAttempt):
+            problems += _check_start(fleet, plan, action, policy, now)
+        elif isinstance(action, RemoveFence):
+            problems += _check_remove_fence(fleet, plan, action)
+    problems += _check_mode(fleet, plan, policy)
+    problems += _check_rows(fleet, plan)
+    problems += _check_breaker(fleet, plan, policy)
+    return tuple(problems)
+
+
+def _view(fleet: Fleet, node: str) -> NodeView | None:
+    return fleet.observation.nodes.get(node)
+
+
+def _check_drain(fleet: Fleet, action: Drain, policy: Policy) -> Iterable[str]:
+    view = _view(fleet, action.node)
+    if view is None:
+        yield f"drain of {action.node}, which Slurm does not have"
+        return
+    if owner_of(view, policy) is Owner.PERSON:
+        yield f"drain of {action.node} over a person's reason"
+    if not is_our_reason(action.reason):
+        yield f"drain of {action.node} with a reason that is not ours"
+
+
+def _unresolved(fleet: Fleet, plan: Plan, node: str) -> list[Attempt]:
+    attempts = {one.op_id: one for one in fleet.records.attempts}
+    attempts |= {one.op_id: one for one in plan.attempts}
+    return [one for one in attempts.values() if one.node == node and one.outcome is None]
+
+
+def _check_undrain(
+    fleet: Fleet, plan: Plan, action: Undrain, incidents: dict[str, Incident], policy: Policy
+) -> Iterable[str]:
+    view = _view(fleet, action.node)
+    incident = incidents.get(action.node)
+    if view is None or owner_of(view, policy) is not Owner.OURS:
+        yield f"return of {action.node}, whose drain is not ours"
+    if incident is None or incident.id != action.incident_id or incident.step is not Step.RETURNING:
+        yield f"return of {action.node} without an incident that is returning"
+    if _unresolved(fleet, plan, action.node):
+        yield f"return of {action.node} with an attempt under way"
+
+
+def _check_start(fleet: Fleet, plan: Plan, action: StartAttempt, policy: Policy, now: float) -> Iterable[str]:
+    attempt = action.attempt
+    node = attempt.node
+    open_ones = _unresolved(fleet, plan, node)
+    if [one.op_id for one in open_ones] != [attempt.op_id]:
+        yield f"{attempt.op_id}: not the only unresolved attempt on record for {node}"
+    if attempt.rung not in _DISRUPTIVE:
+        return
+    view = _view(fleet, node)
+    jobs = [job for job in fleet.observation.jobs if node in job.nodes]
+    if view is None or not is_drained(view, jobs):
+        yield f"{attempt.op_id}: {node} is not drained"
+        return
+    if owner_of(view, policy) is not Owner.OURS:
+        yield f"{attempt.op_id}: the drain of {node} is not ours"
+    if attempt.rung is Rung.REBOOT and {"NOT_RESPONDING", "DOWN"} & view.state:
+        yield f"{attempt.op_id}: {node} does not respond"
+    fence = fleet.observation.reservations.get(action.fence)
+    if fence is None or node not in fence.nodes or fence.start_s > fleet.observation.at:
+        yield f"{attempt.op_id}: no fence over {node}"
+    for cap in policy.caps.get(attempt.rung, ()):
+        earlier = sum(
+            1
+            for one in fleet.records.attempts
+            if one.node == node
+            and one.rung is attempt.rung
+            and one.op_id != attempt.op_id
+            and one.outcome is not AttemptOutcome.CANCELLED
+            and now - one.created_at < cap.window_s
+        )
+        if earlier >= cap.count:
+            yield f"{attempt.op_id}: over the cap of {cap.count} in {cap.window_s:g} s"
+
+
+def _check_remove_fence(fleet: Fleet, plan: Plan, action: RemoveFence) -> Iterable[str]:
+    incident_of_fence = next(
+        (
+            one.incident_id
+            for one in (*fleet.records.fences.values(), *plan.fences)
+            if one.name == action.name
+        ),
+        None,
+    )
+    if incident_of_fence is None:
+        yield f"removal of reservation {action.name}, which is not a fence on record"
+    if any(one.incident_id == incident_of_fence for one in _unresolved(fleet, plan, action.node)):
+        yield f"removal of fence {action.name} with an attempt under way"
+
+
+def _check_mode(fleet: Fleet, plan: Plan, policy: Policy) -> Iterable[str]:
+    effects = [one for one in plan.actions if type(one).__name__ != "Notice"]
+    if not effects:
+        return
+    if policy.mode is not Mode.ACT:
+        yield f"{len(effects)} effects in observe mode"
+        return
+    first = fleet.observation.nodes[min(fleet.observation.nodes)]
+    claim = parse_claim(first.comment)
+    me = fleet.identity
+    if claim is not None and claim.instance == me.instance and claim.generation == me.generation:
+        return
+    only_claim = len(effects) == 1 and isinstance(effects[0], SetComment) and effects[0].node == first.name
+    if not only_claim:
+        yield "effects without the claim on the cluster"
+
+
+def _check_rows(fleet: Fleet, plan: Plan) -> Iterable[str]:
+    open_by_node = Counter(
+        one.node
+        for one in {
+            **{one.id: one for one in fleet.records.incidents.values()},
+            **{one.id: one for one in plan.incidents},
+        }.values()
+        if one.step is not Step.CLOSED
+    )
+    for node, count in open_by_node.items():
+        if count > 1:
+            yield f"{node}: {count} open incidents"
+    known = {one.op_id for one in (*fleet.records.attempts, *plan.attempts)}
+    for action in plan.actions:
+        if isinstance(action, StartAttempt) and action.attempt.op_id not in known:
+            yield f"{action.attempt.op_id}: not written down before it is sent"
+
+
+def _check_breaker(fleet: Fleet, plan: Plan, policy: Policy) -> Iterable[str]:
+    """A new attempt on a node under an open trip, or more nodes in work than any limit allows."""
+    trips = {one.scope: one for one in fleet.records.trips if one.reset_at is None}
+    for trip in plan.trips:
+        if trip.reset_at is None:
+            trips[trip.scope] = trip
+        else:
+            trips.pop(trip.scope, None)
+    before = {one.op_id for one in fleet.records.attempts}
+    for action in plan.actions:
+        if not isinstance(action, StartAttempt) or action.attempt.op_id in before:
+            continue
+        domain = policy.domains.get(action.attempt.node)
+        if "fleet" in trips or (domain and f"domain:{domain}" in trips):
+            yield f"{action.attempt.op_id}: started although the breaker is tripped"

@@ -1,0 +1,125 @@
+"""What a node's state tokens and reason mean: who drained it, is it drained, may it be touched at all.
+
+Slurm has one base state and flag bits. "Drained" is not a state: it is DRAIN and none of the busy tokens,
+and no job that lists the node (a suspended job's node shows IDLE+DRAIN).
+"""
+
+import re
+from collections.abc import Iterable
+
+from slurm_lifecycle.core.formats import is_our_reason
+from slurm_lifecycle.core.model import JobView, NodeView, Owner
+from slurm_lifecycle.core.policy import Policy
+
+BUSY_TOKENS = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
+REBOOT_TOKENS = frozenset({"REBOOT_REQUESTED", "REBOOT_ISSUED"})
+MAINTENANCE_TOKENS = frozenset({"MAINTENANCE", "RESERVED"})
+
+# Tokens under which a decision can be made. Any other one (UNKNOWN, FUTURE, ERROR, power saving, FAIL,
+# REBOOT_CANCELED, a token of a newer release) means: no action.
+UNDERSTOOD_TOKENS = (
+    frozenset(
+        {
+            "DOWN",
+            "IDLE",
+            "DRAIN",
+            "NOT_RESPONDING",
+            "PLANNED",
+            "INVALID_REG",
+            "CLOUD",
+            "DYNAMIC_NORM",
+            "BLOCKED",
+            "EXTERNAL",
+        }
+    )
+    | BUSY_TOKENS
+    | REBOOT_TOKENS
+    | MAINTENANCE_TOKENS
+)
+
+# What Slurm itself appends with " : "; any other tail is somebody's own words.
+_SUFFIXES = frozenset(
+    {
+        "reboot issued",
+        "reboot requested",
+        "reboot timed out",
+        "reboot complete",
+        "Not responding",
+    }
+)
+
+_SLURM_REASONS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern), code)
+    for pattern, code in (
+        (r"Not responding", "NO_RESPONSE"),
+        (r"Node unexpectedly rebooted", "SELF_REBOOT"),
+        (r"ResumeTimeout reached", "BOOT_TIMEOUT"),
+        (r"reboot timed out", "BOOT_TIMEOUT"),
+        # 25.05 and newer append the job: `Kill task failed (JobId=N StepId=M)`.
+        (r"Kill task failed(?: \([A-Za-z0-9=+._ ]*\))?", "KILL_TASK"),
+        (r"Prolog error", "PROLOG"),
+        (r"Epilog error", "EPILOG"),
+        (r"Prolog/Epilog failure", "PROLOG"),
+        (r"Duplicate jobid", "LAUNCH"),
+        (r"batch job complete failure", "LAUNCH"),
+        (r"Job env setup error", "LAUNCH"),
+        (r"Low (?:RealMemory|CPUs|TmpDisk|socket\*core\*thread count)[^:]*(?::[^:]*)?", "LOW_RESOURCE"),
+        (r"gres/\S+ count reported lower than configured \(\d+ < \d+\)", "LOW_RESOURCE"),
+    )
+)
+
+
+def understood(view: NodeView) -> bool:
+    """Whether every token is one that decisions can be based on."""
+    return bool(view.state) and view.state <= UNDERSTOOD_TOKENS
+
+
+def is_out(view: NodeView) -> bool:
+    """Whether the node is unavailable to jobs, for whatever reason; counts against `max_out`."""
+    return bool(
+        view.state & {"DRAIN", "DOWN", "NOT_RESPONDING", "FAIL", "INVALID_REG"} | view.state & REBOOT_TOKENS
+    )
+
+
+def is_drained(view: NodeView, jobs: Iterable[JobView]) -> bool:
+    """DRAIN, nothing busy, every token understood, and no job in a non-terminal state lists the node.
+
+    Where the node's and the jobs' reads disagree, it is busy.
+    """
+    return (
+        understood(view)
+        and "DRAIN" in view.state
+        and not view.state & BUSY_TOKENS
+        and not any(view.name in job.nodes for job in jobs)
+    )
+
+
+def slurm_reason_code(reason: str) -> str:
+    """Our code for one of Slurm's own reasons, "" where the reason is not Slurm's own.
+
+    Exact texts only: an administrator's `Low on coolant` must not be taken for `Low RealMemory ...`.
+    """
+    head, *tail = reason.split(" : ")
+    if any(part not in _SUFFIXES for part in tail):
+        return ""
+    for pattern, code in _SLURM_REASONS:
+        if pattern.fullmatch(head):
+            return code
+    return ""
+
+
+def owner_of(view: NodeView, policy: Policy) -> Owner:
+    """Whose drain (or DOWN) it is.
+
+    The text alone can be stale on a node in service (24.11 and 25.11 keep it without accounting), so a
+    node that is neither DRAIN nor DOWN has no owner. A drain without a reason is a person's.
+    """
+    if not view.state & {"DRAIN", "DOWN", "FAIL"}:
+        return Owner.NOBODY
+    if is_our_reason(view.reason):
+        return Owner.OURS
+    if slurm_reason_code(view.reason):
+        return Owner.SLURM
+    if any(view.reason.startswith(prefix) for prefix in policy.adopt_tools if prefix):
+        return Owner.TOOL
+    return Owner.PERSON

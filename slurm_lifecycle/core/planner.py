@@ -1,0 +1,198 @@
+"""The planner: what was observed and what is on record in, a plan out. Pure, and the same for the same input.
+
+    plan(fleet, policy, now) -> Plan(rows to write, actions to take after that, held with reasons)
+
+Level-triggered: every convergent effect is derived anew each tick, so a lost request or a killed daemon
+changes nothing but the time it takes.
+"""
+
+from slurm_lifecycle.core.budget import open_trips
+from slurm_lifecycle.core.draft import Draft
+from slurm_lifecycle.core.evidence import judge_open_attempts
+from slurm_lifecycle.core.formats import Claim, Mark, parse_claim, parse_mark, with_claim, with_mark
+from slurm_lifecycle.core.intake import adopt_unknown, take_in
+from slurm_lifecycle.core.model import (
+    Fence,
+    Fleet,
+    Incident,
+    NodeStatus,
+    NodeView,
+    Owner,
+    Phase,
+    Plan,
+    RemoveFence,
+    RenewFence,
+    SetComment,
+    Step,
+)
+from slurm_lifecycle.core.ownership import is_out, understood
+from slurm_lifecycle.core.policy import DAY_S, Mode, Policy
+from slurm_lifecycle.core.requests import answer_requests
+from slurm_lifecycle.core.steps import PHASE_OF_STEP, advance
+
+# Slurm stores a reservation without end as 365 days; it is renewed long before that.
+RENEW_BEFORE_S = 30 * DAY_S
+# Held for these reasons, the node stays fenced: it may be undrained or unproven.
+_FENCED_HOLDS = frozenset({"verify", "return", "refused", "adopt"})
+_FENCED_STEPS = frozenset({Step.REPAIRING, Step.VERIFYING, Step.RETURNING})
+
+
+def plan(fleet: Fleet, policy: Policy, now: float) -> Plan:
+    """Decide one tick.
+
+    Args:
+        fleet: what was observed and what is on record.
+        policy: the site's policy.
+        now: seconds since the epoch.
+
+    Returns:
+        The plan; every node that would be acted on but is not stands in `held` with the reason.
+    """
+    draft = Draft.of(fleet, policy, now)
+    draft.claim_problem = _claim(draft)
+    if not draft.claim_problem and policy.mode is Mode.ACT:
+        adopt_unknown(draft)
+    judge_open_attempts(draft)
+    answer_requests(draft)
+    take_in(draft)
+    for name in sorted(draft.incidents):
+        advance(draft, draft.incidents[name])
+    _tend_fences(draft)
+    _tend_marks(draft)
+    return _with_statuses(draft)
+
+
+# ---------------------------------------------------------------- who acts
+
+
+def _claim(draft: Draft) -> str:
+    """Why this daemon may not act on this cluster, "" when it may.
+
+    The claim stands in the Comment of the first node by name. One by another instance, or by a later
+    generation of this one (then this store is a restored backup), forbids every action until a person
+    decides with `db claim`. It has no heartbeat: a claim does not age.
+    """
+    if draft.policy.mode is not Mode.ACT or not draft.nodes:
+        return ""
+    me = draft.fleet.identity
+    for name in sorted(draft.nodes):
+        claim = parse_claim(draft.nodes[name].comment) if "slcd[" in draft.nodes[name].comment else None
+        if claim is None:
+            continue
+        if claim.instance not in (me.instance, me.took_over):
+            return (
+                f"the cluster is claimed by instance {claim.instance} on {claim.host} (Comment of {name}); "
+                "stop that daemon, or take over with `slurm-lifecycle db claim`"
+            )
+        if claim.instance == me.instance and claim.generation > me.generation:
+            return (
+                f"this store is older than the cluster's claim (generation {me.generation} < "
+                f"{claim.generation}): a restored backup? Check the nodes, then `slurm-lifecycle db claim`"
+            )
+    first = draft.nodes[min(draft.nodes)]
+    mine = Claim(me.instance, me.host, me.generation)
+    if parse_claim(first.comment) == mine:
+        return ""
+    draft.act(SetComment(first.name, with_claim(first.comment, mine), first.comment))
+    return "the claim on the cluster is being written"
+
+
+# ---------------------------------------------------------------- fences and marks
+
+
+def _tend_fences(draft: Draft) -> None:
+    """Renew fences that are needed, remove those that are not, and close the record when they are gone."""
+    if draft.claim_problem or draft.policy.mode is not Mode.ACT:
+        return
+    for fence in sorted(draft.fences.values(), key=lambda one: one.name):
+        seen = draft.fleet.observation.reservations.get(fence.name)
+        if _fence_needed(draft, fence):
+            if seen is not None and seen.end_s - draft.now < RENEW_BEFORE_S:
+                draft.act(RenewFence(fence.name, draft.now + draft.policy.fence_days * DAY_S))
+            continue
+        if seen is None:
+            closed = Fence(fence.name, fence.node, fence.incident_id, fence.created_at, draft.now)
+            draft.put_fence(closed)
+        else:
+            draft.act(RemoveFence(fence.name, fence.node))
+
+
+def _fence_needed(draft: Draft, fence: Fence) -> bool:
+    incident = draft.incidents.get(fence.node)
+    attempt = draft.open_attempt(fence.node)
+    if attempt is not None and attempt.incident_id == fence.incident_id:
+        return True
+    if incident is None or incident.id != fence.incident_id:
+        return False
+    return incident.step in _FENCED_STEPS or (incident.step is Step.HELD and incident.hold in _FENCED_HOLDS)
+
+
+def _tend_marks(draft: Draft) -> None:
+    """Our mark on every node that we work on or that a person holds; none elsewhere."""
+    if draft.claim_problem or draft.policy.mode is not Mode.ACT:
+        return
+    claimed = {one.node for one in draft.actions if isinstance(one, SetComment)}
+    names = set(draft.incidents) | set(draft.holds)
+    names |= {name for name, view in draft.nodes.items() if "slc1[" in view.comment}
+    for name in sorted(names - claimed):
+        view = draft.nodes.get(name)
+        if view is None:
+            continue
+        wanted = _wanted_mark(draft, name)
+        comment = with_mark(view.comment, wanted)
+        if parse_mark(view.comment) != wanted or comment != view.comment:
+            draft.act(SetComment(name, comment, view.comment))
+
+
+def _wanted_mark(draft: Draft, name: str) -> Mark | None:
+    incident = draft.incidents.get(name)
+    held = name in draft.holds
+    instance = draft.fleet.identity.instance
+    # A person's node is left as it is, and observed incidents outside the allow-list leave no trace.
+    if incident is not None and incident.hold != "foreign" and _marked(draft, draft.nodes[name], incident):
+        return Mark(instance, incident.id, incident.revision, incident.step.value, held)
+    return Mark(instance, "-", 0, "hold", True) if held else None
+
+
+def _marked(draft: Draft, view: NodeView, incident: Incident) -> bool:
+    return incident.drain_confirmed or not draft.not_allowed(view, "drain")
+
+
+# ---------------------------------------------------------------- words
+
+
+def _with_statuses(draft: Draft) -> Plan:
+    statuses = tuple(_status(draft, draft.nodes[name]) for name in sorted(draft.nodes))
+    gone = tuple(
+        NodeStatus(name, Phase.GONE, draft.held.get(name, ""))
+        for name in sorted(draft.incidents)
+        if name not in draft.nodes
+    )
+    frozen = draft.freeze()
+    return Plan(
+        **{field: getattr(frozen, field) for field in frozen.__dataclass_fields__ if field != "statuses"},
+        statuses=statuses + gone,
+    )
+
+
+def _status(draft: Draft, view: NodeView) -> NodeStatus:
+    why = draft.held.get(view.name, "")
+    incident = draft.incidents.get(view.name)
+    if not understood(view):
+        return NodeStatus(view.name, Phase.UNKNOWN, why or f"state {'+'.join(sorted(view.state))}")
+    if incident is not None:
+        foreign = incident.hold == "foreign"
+        return NodeStatus(view.name, Phase.FOREIGN if foreign else PHASE_OF_STEP[incident.step], why)
+    owner = draft.owner(view)
+    if owner is Owner.PERSON:
+        return NodeStatus(view.name, Phase.FOREIGN, why or "drained by a person: untouched")
+    if owner is not Owner.NOBODY:
+        return NodeStatus(view.name, Phase.OUT, why or f"out, reason of {owner.value}: {view.reason[:80]}")
+    if is_out(view):
+        return NodeStatus(view.name, Phase.OUT, why)
+    return NodeStatus(view.name, Phase.IN_SERVICE, why)
+
+
+def breaker_words(fleet: Fleet) -> tuple[str, ...]:
+    """Open trips in words, for status pages."""
+    return tuple(f"{trip.scope}: {trip.reason}" for trip in open_trips(fleet.records.trips))
