@@ -151,10 +151,9 @@ def _read_only_engine(path: Path, busy_timeout_s: float) -> sa.Engine:
         engine.dispose()
         # With no daemon running there are no side files, and who may not write the folder cannot make them.
         # No log means that nobody has the store open to write.
-        lacks_side_files = (
-            "cannot be opened" in str(error) and not path.with_name(path.name + "-wal").exists()
-        )
-        if not lacks_side_files or not os.access(path, os.R_OK):
+        denied = "cannot be opened" in str(error) or "read-only" in str(error)
+        in_use = path.with_name(path.name + "-wal").exists()
+        if not denied or in_use or not os.access(path, os.R_OK):
             raise
     engine = make_engine(path, mode="immutable", busy_timeout_s=busy_timeout_s)
     check_readable(engine, path)

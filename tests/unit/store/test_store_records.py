@@ -10,10 +10,8 @@ from typing import Any, get_args
 
 import pytest
 import sqlalchemy as sa
-import store_values as make
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from store_values import DAY_S, NOW
 
 from slurm_lifecycle.core.model import (
     Attempt,
@@ -35,6 +33,8 @@ from slurm_lifecycle.core.model import (
 from slurm_lifecycle.errors import InvariantViolation
 from slurm_lifecycle.store.opening import open_store
 from slurm_lifecycle.store.sql_store import SqlStore
+from tests.unit.store import store_values as make
+from tests.unit.store.store_values import DAY_S, NOW
 
 
 def _full_plan() -> Plan:
