@@ -75,6 +75,9 @@ def choose(
         if rule.rung is Rung.REBOOT and not responding:
             skipped.append("reboot needs a node that responds")
             continue
+        if rule.rung is Rung.RMA and skipped and _nothing_tried(incident, attempts):
+            skipped.append("no part is sent in before a repair was tried")
+            continue
         cap = cap_reached(policy, attempts, incident.node, rule.rung, now)
         if cap:
             skipped.append(cap)
@@ -82,6 +85,12 @@ def choose(
         total = sum(1 for one in attempts if one.incident_id == incident.id and one.rung is rule.rung)
         return Choice(index, rule, total + 1, tuple(skipped))
     return Choice(len(path), None, 1, tuple(skipped))
+
+
+def _nothing_tried(incident: Incident, attempts: Iterable[Attempt]) -> bool:
+    """A fault that is not certain to be hardware, on its first case, with every repair passed over."""
+    certain = incident.fault_class is FaultClass.HARDWARE or incident.path_index > 0
+    return not certain and not any(one.incident_id == incident.id for one in attempts)
 
 
 def entry_index(

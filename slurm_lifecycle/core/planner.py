@@ -136,7 +136,7 @@ def _tend_marks(draft: Draft) -> None:
     names |= {name for name, view in draft.nodes.items() if "slc1[" in view.comment}
     for name in sorted(names - claimed):
         view = draft.nodes.get(name)
-        if view is None:
+        if view is None or not understood(view):
             continue
         wanted = _wanted_mark(draft, name)
         comment = with_mark(view.comment, wanted)
