@@ -22,20 +22,21 @@ def json_option(command: F) -> F:
 
 def emit_json(value: object) -> None:
     """Print a value as JSON; dataclasses become objects, enums their words, sets sorted lists."""
-    click.echo(json.dumps(_plain(value), indent=2, ensure_ascii=True))
+    click.echo(json.dumps(plain(value), indent=2, ensure_ascii=True))
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
+    """A value as JSON knows it."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
+        return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
-        return {str(_plain(key)): _plain(item) for key, item in value.items()}
+        return {str(plain(key)): plain(item) for key, item in value.items()}
     if isinstance(value, (set, frozenset)):
-        return sorted((_plain(item) for item in value), key=str)
+        return sorted((plain(item) for item in value), key=str)
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return str(value) if isinstance(value, Path) else value
 
 
