@@ -63,7 +63,7 @@ def _texts(config: Config, what: tuple[str, ...], options: dict[str, Any]) -> di
         "reboot_deadline_s": deadline_s,
         "resume_timeout_s": deadline_s + _RESUME_MARGIN_S,
         "user": config.slurm.user,
-        "config_path": config.path,
+        "config_path": config.path.absolute(),
         "writable": sorted({str(config.store_path.parent), str(config.rma_folder.parent)}),
     }
     names = [name for part in what for name in _FILES[part]]
