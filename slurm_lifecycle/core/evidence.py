@@ -37,7 +37,7 @@ def _send_again(draft: Draft, attempt: Attempt) -> None:
     if attempt.sent or attempt.rung not in IDEMPOTENT_RUNGS:
         return
     fence = next((one for one in draft.fences.values() if one.incident_id == attempt.incident_id), None)
-    draft.act(StartAttempt(attempt, fence.name if fence is not None else ""))
+    draft.act(StartAttempt(attempt, fence.name if fence is not None else "", again=True))
 
 
 def _judge(draft: Draft, attempt: Attempt, view: NodeView | None) -> tuple[AttemptOutcome, str] | None:

@@ -89,7 +89,8 @@ def _check_start(fleet: Fleet, plan: Plan, action: StartAttempt, policy: Policy,
     open_ones = _unresolved(fleet, plan, node)
     if [one.op_id for one in open_ones] != [attempt.op_id]:
         yield f"{attempt.op_id}: not the only unresolved attempt on record for {node}"
-    if attempt.rung not in _DISRUPTIVE:
+    if attempt.rung not in _DISRUPTIVE or action.again:
+        # What is sent again does nothing twice; the executor looks at the node once more all the same.
         return
     view = _view(fleet, node)
     jobs = [job for job in fleet.observation.jobs if node in job.nodes]

@@ -433,10 +433,16 @@ class RemoveFence:
 
 @dataclass(frozen=True, slots=True)
 class StartAttempt:
-    """One-shot: carry out a reserved attempt (reboot, reimage, ticket)."""
+    """One-shot: carry out a reserved attempt (reboot, reimage, ticket).
+
+    Attributes:
+        again: it was reserved by an earlier tick that did not get to mark it as sent; only for effects that
+            do nothing twice for one operation id.
+    """
 
     attempt: Attempt
     fence: str
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,253 @@
+"""Carries a plan's actions out, each once, each after a fresh look at what it touches.
+
+Slurm has no compare-and-set: the node is read right before a write, and whatever changed since the plan was
+made stops the action. What came of it is read by the next tick; only what was surely never sent, or refused,
+is ended here.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from slurm_lifecycle.core.draft import FENCE_PREFIX
+from slurm_lifecycle.core.fault_catalog import fault_for
+from slurm_lifecycle.core.model import (
+    Action,
+    Attempt,
+    AttemptOutcome,
+    CreateFence,
+    Drain,
+    Incident,
+    NodeView,
+    Notice,
+    Owner,
+    Plan,
+    RemoveFence,
+    RenewFence,
+    Rung,
+    SetComment,
+    StartAttempt,
+    Undrain,
+)
+from slurm_lifecycle.core.ownership import is_drained, owner_of, understood
+from slurm_lifecycle.core.policy import Policy
+from slurm_lifecycle.core.repair import TICKET_RUNGS
+from slurm_lifecycle.errors import AmbiguousOutcome, BackendError, PermanentError, TransientError
+from slurm_lifecycle.ports import (
+    Clock,
+    NodeCommand,
+    Notifier,
+    Provisioner,
+    Slurm,
+    Store,
+    TicketFacts,
+    Tickets,
+)
+
+REPORT_PATH = "/run/slurm-lifecycle/report.json"
+_REPORT_TIMEOUT_S = 10.0
+_REPORT_MAX_CHARS = 1 << 20
+
+
+class Skipped(Exception):
+    """Not an error: the world moved on since the plan was made; the next tick plans anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What came of one action: `done`, `skipped`, `refused`, `failed` or `ambiguous`."""
+
+    action: Action
+    result: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What the executor acts through."""
+
+    slurm: Slurm
+    store: Store
+    clock: Clock
+    provisioner: Provisioner
+    node_command: NodeCommand
+    tickets: Tickets
+    notifier: Notifier
+    history: Callable[[str], tuple[str, ...]]
+
+
+class Executor:
+    """Carries out plans. Holds no state of its own: a daemon killed between two actions loses nothing."""
+
+    def __init__(self, ports: Ports, policy: Policy) -> None:
+        self._ports = ports
+        self._policy = policy
+
+    def execute(self, plan: Plan, incidents: Mapping[str, Incident]) -> tuple[Done, ...]:
+        """Carry out every action in order.
+
+        Args:
+            plan: checked and stored.
+            incidents: open incidents by node, as the plan leaves them.
+        """
+        return tuple(self._one(action, incidents) for action in plan.actions)
+
+    def _one(self, action: Action, incidents: Mapping[str, Incident]) -> Done:
+        try:
+            self._act(action, incidents)
+        except Skipped as why:
+            return Done(action, "skipped", str(why))
+        except AmbiguousOutcome as error:
+            return Done(action, "ambiguous", str(error))
+        except PermanentError as error:
+            return Done(action, "refused", str(error))
+        except BackendError as error:
+            return Done(action, "failed", str(error))
+        return Done(action, "done")
+
+    def _act(self, action: Action, incidents: Mapping[str, Incident]) -> None:
+        if isinstance(action, Drain):
+            self._drain(action)
+        elif isinstance(action, SetComment):
+            self._set_comment(action)
+        elif isinstance(action, CreateFence):
+            self._ports.slurm.create_fence(action.name, action.node)
+        elif isinstance(action, RenewFence):
+            self._ports.slurm.renew_fence(action.name, action.end_s)
+        elif isinstance(action, RemoveFence):
+            self._remove_fence(action)
+        elif isinstance(action, Undrain):
+            self._undrain(action)
+        elif isinstance(action, StartAttempt):
+            self._start(action, incidents)
+        else:
+            assert isinstance(action, Notice)
+            self._ports.notifier.notify(action)
+
+    # ------------------------------------------------------------ convergent and releasing
+
+    def _fresh(self, node: str) -> NodeView:
+        view = self._ports.slurm.node(node)
+        if not understood(view):
+            raise Skipped(f"{node} is in state {'+'.join(sorted(view.state))} now")
+        return view
+
+    def _drain(self, action: Drain) -> None:
+        view = self._fresh(action.node)
+        owner = owner_of(view, self._policy)
+        if owner is Owner.PERSON:
+            raise Skipped(f"{action.node} was drained by a person meanwhile: {view.reason[:80]!r}")
+        if owner is Owner.OURS and "DRAIN" in view.state:
+            raise Skipped(f"{action.node} is drained by us already")
+        self._ports.slurm.drain(action.node, action.reason)
+
+    def _set_comment(self, action: SetComment) -> None:
+        present = self._ports.slurm.node(action.node).comment
+        if present != action.expected:
+            raise Skipped(f"the Comment of {action.node} was changed meanwhile")
+        self._ports.slurm.set_comment(action.node, action.comment)
+
+    def _undrain(self, action: Undrain) -> None:
+        view = self._fresh(action.node)
+        if owner_of(view, self._policy) is not Owner.OURS:
+            raise Skipped(f"the drain of {action.node} is not ours any more: {view.reason[:80]!r}")
+        if "DOWN" in view.state:
+            self._ports.slurm.resume(action.node)
+        else:
+            self._ports.slurm.undrain(action.node)
+
+    def _remove_fence(self, action: RemoveFence) -> None:
+        if not action.name.startswith(FENCE_PREFIX):
+            raise Skipped(f"reservation {action.name} is not one of ours")
+        self._ports.slurm.node(action.node)
+        self._ports.slurm.remove_fence(action.name)
+
+    # ------------------------------------------------------------ one-shot
+
+    def _start(self, action: StartAttempt, incidents: Mapping[str, Incident]) -> None:
+        attempt = action.attempt
+        if attempt.rung in TICKET_RUNGS:
+            self._write_ticket(attempt, incidents.get(attempt.node))
+            return
+        try:
+            self._look_before(action)
+            self._send(attempt)
+        except (Skipped, TransientError) as error:
+            if action.again:
+                # The earlier try may be at work and be the very reason for what was seen.
+                raise
+            # Surely nothing was sent: the look failed, or the call says so itself.
+            self._end(attempt, AttemptOutcome.CANCELLED, str(error))
+            raise
+        except PermanentError as error:
+            self._end(attempt, AttemptOutcome.FAILED, str(error))
+            raise
+        except AmbiguousOutcome:
+            self._ports.store.mark_sent(attempt.op_id)
+            raise
+        self._ports.store.mark_sent(attempt.op_id)
+
+    def _end(self, attempt: Attempt, outcome: AttemptOutcome, detail: str) -> None:
+        self._ports.store.resolve(attempt.op_id, outcome, detail, self._ports.clock.now())
+
+    def _look_before(self, action: StartAttempt) -> None:
+        """The last look before something disruptive: drained by both reads, ours, fenced, responding."""
+        attempt = action.attempt
+        reservation = self._ports.slurm.reservations().get(action.fence)
+        if reservation is None or attempt.node not in reservation.nodes:
+            raise Skipped(f"fence {action.fence or '(none)'} does not stand over {attempt.node}")
+        view = self._fresh(attempt.node)
+        jobs = self._ports.slurm.jobs_on(attempt.node)
+        if not is_drained(view, jobs):
+            raise Skipped(
+                f"{attempt.node} is not drained now ({'+'.join(sorted(view.state))}, {len(jobs)} jobs)"
+            )
+        if owner_of(view, self._policy) is not Owner.OURS:
+            raise Skipped(f"the drain of {attempt.node} is not ours any more: {view.reason[:80]!r}")
+        if attempt.rung is Rung.REBOOT and view.state & {"NOT_RESPONDING", "DOWN"}:
+            raise Skipped(f"{attempt.node} does not respond now")
+
+    def _send(self, attempt: Attempt) -> None:
+        if attempt.rung is Rung.REBOOT:
+            self._ports.slurm.reboot(attempt.node)
+        elif attempt.rung is Rung.REIMAGE:
+            self._ports.provisioner.start(attempt.node, self._policy.image, attempt.op_id)
+        else:
+            raise PermanentError(
+                f"{attempt.rung.value} {attempt.node}", "this installation has no such effect"
+            )
+
+    def _write_ticket(self, attempt: Attempt, incident: Incident | None) -> None:
+        report, problem = self._node_report(attempt.node)
+        facts = TicketFacts(
+            op_id=attempt.op_id,
+            node=attempt.node,
+            code=incident.code if incident else "",
+            component=incident.component if incident else "",
+            text=fault_for(incident.code).text if incident else "",
+            opened_at=incident.opened_at if incident else attempt.created_at,
+            now=self._ports.clock.now(),
+            history=self._ports.history(attempt.incident_id),
+            report=report,
+            report_error=problem,
+        )
+        try:
+            where = self._ports.tickets.write(facts)
+        except BackendError as error:
+            self._end(attempt, AttemptOutcome.CANCELLED, str(error))
+            raise
+        self._end(attempt, AttemptOutcome.SUCCEEDED, where)
+
+    def _node_report(self, node: str) -> tuple[Mapping[str, object] | None, str]:
+        """The node's own account, for the ticket; a node that cannot be asked does not stop the ticket."""
+        try:
+            result = self._ports.node_command.run(node, ("cat", REPORT_PATH), _REPORT_TIMEOUT_S)
+        except BackendError as error:
+            return None, str(error)
+        if result.code != 0:
+            return None, f"reading {REPORT_PATH} ended with {result.code}: {result.stderr[:120]}"
+        try:
+            parsed = json.loads(result.stdout[:_REPORT_MAX_CHARS])
+        except ValueError:
+            return None, f"{REPORT_PATH} is not JSON"
+        return (parsed, "") if isinstance(parsed, dict) else (None, f"{REPORT_PATH} is not an object")
