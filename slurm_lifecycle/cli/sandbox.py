@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
+from slurm_lifecycle.sandbox.conf import CONTROLLER
 from slurm_lifecycle.sandbox.faults import CLEARS
 from slurm_lifecycle.sandbox.settings import DEFAULT_NAME, SandboxError
 
@@ -136,12 +137,15 @@ def inject(name: str, root: Path | None, node: str, fault: str, **details: Any) 
 @click.argument("node")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def exec_(name: str, root: Path | None, node: str, command: tuple[str, ...]) -> None:
-    """Run a COMMAND on a NODE, in its own namespaces."""
+    """Run a COMMAND on a NODE, in its own namespaces; `ctl` is the controller's host."""
     from slurm_lifecycle.sandbox.cluster import Sandbox
 
-    target = Sandbox.open(name, root).node(node)
-    argv = target.enter_command(command)
-    os.execvpe(argv[0], argv, {**target.environment(), "TERM": os.environ.get("TERM", "dumb")})
+    cluster = Sandbox.open(name, root)
+    if node == CONTROLLER:
+        argv, environment = cluster.controller_command(command), {**os.environ, **cluster.env()}
+    else:
+        argv, environment = cluster.node(node).enter_command(command), cluster.node(node).environment()
+    os.execvpe(argv[0], argv, {"TERM": os.environ.get("TERM", "dumb"), **environment})
 
 
 @sandbox.command(name="reimage-hook")

@@ -105,6 +105,17 @@ class Sandbox:
             **options,
         )
 
+    def controller_command(self, argv: Sequence[str]) -> list[str]:
+        """The command that runs argv on the controller's host: there srun, too, listens on loopback only.
+
+        Raises:
+            SandboxError: when slurmctld does not run.
+        """
+        ref = State.load(self.layout).processes.get("slurmctld")
+        if ref is None or not procs.is_alive(ref):
+            raise SandboxError("slurmctld does not run: `slurm-lifecycle sandbox up` starts afresh")
+        return ["nsenter", "--target", str(ref.pid), "--mount", "--uts", "--wd=/", "--", *argv]
+
     def node(self, name: str) -> Node:
         """One node.
 

@@ -52,7 +52,7 @@ class Fault:
 
     Attributes:
         key: what it is and where, such as `xid79 gpu3`; injecting the same key again replaces it.
-        clears: what makes it go away: `gpu-reset`, `reboot`, `reimage`, or `never` (only the command `clear`).
+        clears: what makes it go away: `gpu-reset`, `reboot`, `reimage`, or `never` (only `clear`).
         kmsg: kernel-log texts, written when it happens and at each boot that it survives.
         nvml: keys of the fake NVML's state file.
     """

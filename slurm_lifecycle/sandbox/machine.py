@@ -1,7 +1,7 @@
 """Supervisor of one emulated machine: serves commands, and looks after the node's processes.
 
-Runs outside the node's namespaces, as a BMC and a hypervisor would. One process a node, started by `sandbox up`
-as `python -m slurm_lifecycle.sandbox.machine ROOT NODE`; commands come over a Unix socket (`control.py`),
+Runs outside the node's namespaces, as a BMC and a hypervisor would. One process a node, started by `up` as
+`python -m slurm_lifecycle.sandbox.machine ROOT NODE`; commands come over a Unix socket (`control.py`),
 requests of the node itself (reboot, GPU reset) through a FIFO.
 """
 
