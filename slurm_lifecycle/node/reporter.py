@@ -1,0 +1,215 @@
+"""Carries verdicts and drains to Slurm in the background, with patience: slurmctld may be away for long."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from typing import Callable, List, Optional, Tuple
+
+from slurm_lifecycle.node import drain
+from slurm_lifecycle.node.child import Child, Result
+from slurm_lifecycle.node.config import AgentConfig
+from slurm_lifecycle.node.findings import Finding
+from slurm_lifecycle.node.slurm_node import UnknownNodeError
+from slurm_lifecycle.node.slurm_session import (
+    Report,
+    Request,
+    Session,
+    SlurmAwayError,
+    converse,
+    refused_recently,
+)
+from slurm_lifecycle.node.state import AgentState, save_state
+from slurm_lifecycle.node.verdict import Segment, Verdict
+
+COMMAND_TIMEOUT_S = 10.0
+RETRY_FIRST_S = 1.0
+RETRY_MAX_S = 60.0
+LOOK_AGAIN_S = 30.0
+"""How often to look whether a drain that was not allowed has become so."""
+
+
+class Reporter:
+    """The agent's side of Slurm. At most one command runs at a time.
+
+    Args:
+        config: names and mode.
+        node: this node's name in Slurm.
+        state: what was announced and drained in this boot.
+        log: takes one line for people.
+        jitter: a number from 0 to 1; spreads the retries of many nodes after one outage.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        node: str,
+        state: AgentState,
+        log: Callable[[str], None],
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self.config, self.node, self.state = config, node, state
+        self.notes: Tuple[str, ...] = ()
+        self._log, self._jitter = log, jitter
+        self._published = False
+        self._session: Optional[Session] = None
+        self._asked: Optional[Request] = None
+        self._child: Optional[Child] = None
+        self._failures = 0
+        self._not_before_s = 0.0
+        self._drain_not_before_s = 0.0
+        self._due: Tuple[Finding, ...] = ()
+        self._refusal = ""
+
+    # ---------------------------------------------------------------- the loop's side
+
+    def waiting_fds(self) -> List[int]:
+        """Descriptors whose readiness is a reason to call `advance`."""
+        fd = self._child.waiting_fd if self._child is not None else None
+        return [] if fd is None else [fd]
+
+    def timeout_s(self, now_s: float) -> float:
+        """How long it may be left alone."""
+        if self._child is not None:
+            return 0.01 if self._child.waiting_fd is None else 0.25
+        waits = []
+        if not self._published and self.config.channel != "none":
+            waits.append(self._not_before_s - now_s)
+        if self._due:
+            waits.append(max(self._not_before_s, self._drain_not_before_s) - now_s)
+        return max(0.0, min(waits)) if waits else 3600.0
+
+    @property
+    def busy(self) -> bool:
+        """A command is running."""
+        return self._child is not None
+
+    def pending(self) -> bool:
+        """Is there something that has been tried less than once? For one-shot runs."""
+        return self.busy or (self._failures == 0 and self.timeout_s(self._not_before_s) == 0.0)
+
+    def announce(self, verdict: Verdict, findings: List[Finding]) -> None:
+        """Take the present verdict; what is new in it is carried to Slurm by `advance`.
+
+        Args:
+            verdict: the verdict now.
+            findings: open findings.
+        """
+        if self.state.announced != verdict.published:
+            self.state.seq += 1
+            self.state.announced = verdict.published
+            self._published = False
+            self._not_before_s = 0.0 if self._failures == 0 else self._not_before_s
+        due = drain.wanted(findings, frozenset(self.state.done))
+        local = drain.decide_locally(
+            self.config.mode, self.state.drains, os.path.exists(self.config.stop_file)
+        )
+        refusal = local.why if due else ""
+        if refusal:
+            if refusal != self._refusal:
+                self._log(f"no drain for {due[0].sign.code} {due[0].sign.component}: {refusal}")
+            due = ()
+        self._refusal = refusal
+        if {f.occurrence for f in due} - {f.occurrence for f in self._due}:
+            self._drain_not_before_s = 0.0
+        self._due = due
+
+    def advance(self, now_s: float) -> None:
+        """Go on with the conversation, or begin one where something is to be said.
+
+        Args:
+            now_s: uptime.
+        """
+        if self._child is None:
+            self._begin(now_s)
+        while self._child is not None:
+            result = self._child.poll()
+            if result is None:
+                return
+            self._child = None
+            self._step(result, now_s)
+
+    def close(self) -> None:
+        """Give up a running command; what it did is read from the node next time."""
+        if self._child is not None:
+            self._child.give_up()
+            self._child = None
+
+    # ---------------------------------------------------------------- within
+
+    def _begin(self, now_s: float) -> None:
+        if now_s < self._not_before_s:
+            return
+        due = self._due if now_s >= self._drain_not_before_s else ()
+        segment = None
+        if not self._published and self.config.channel == "extra" and self.state.announced is not None:
+            segment = Segment(self.state.boot_id, self.state.seq, *self.state.announced)
+        if not due and segment is None:
+            return
+        wall_s = time.time()
+        refused = refused_recently(self.config.run_dir, wall_s)
+        # Before the effect: a restart must neither reuse the number nor forget the occurrence.
+        self._save()
+        self._asked = Request(self.config.scontrol, self.node, due, segment)
+        self._session = converse(self._asked, wall_s, refused)
+        self._step(None, now_s)
+
+    def _step(self, answer: Optional[Result], now_s: float) -> None:
+        assert self._session is not None
+        try:
+            command = next(self._session) if answer is None else self._session.send(answer)
+            self._child = Child(list(command), COMMAND_TIMEOUT_S)
+        except StopIteration as end:
+            self._finish(end.value, now_s)
+        except UnknownNodeError:
+            self._retry_at(now_s + RETRY_MAX_S)
+            hint = "set node_name in the agent's configuration to its NodeName"
+            self._note((f"Slurm has no node '{self.node}': {hint}",))
+        except (SlurmAwayError, OSError) as error:
+            delay_s = min(RETRY_MAX_S, RETRY_FIRST_S * 2.0 ** min(self._failures, 10)) * (
+                0.5 + self._jitter()
+            )
+            self._retry_at(now_s + delay_s)
+            self._note((f"Slurm does not answer, will try again: {error}",))
+
+    def _retry_at(self, when_s: float) -> None:
+        self._session = None
+        self._failures += 1
+        self._not_before_s = when_s
+
+    def _finish(self, report: Report, now_s: float) -> None:
+        asked, self._session = self._asked, None
+        assert asked is not None
+        self._failures = 0
+        self._note(report.notes)
+        if report.issued:
+            self.state.drains += 1
+            worst = asked.due[0]
+            self._log(f"drained for {worst.sign.code} {worst.sign.component}: {worst.text}")
+        if asked.due and report.settled:
+            self.state.done |= {finding.occurrence for finding in asked.due}
+            self._due = tuple(f for f in self._due if f.occurrence not in self.state.done)
+        elif asked.due:
+            self._drain_not_before_s = now_s + LOOK_AGAIN_S
+        if asked.segment is not None:
+            current = (self.state.seq, self.state.announced)
+            if report.published and report.segment is not None:
+                self._published = current == (asked.segment.seq, asked.segment.published)
+                self.state.seq = max(self.state.seq, report.segment.seq)
+            else:
+                self._failures += 1
+                self._not_before_s = now_s + RETRY_MAX_S * (0.5 + self._jitter())
+        self._save()
+
+    def _save(self) -> None:
+        try:
+            save_state(self.config.run_dir, self.state)
+        except OSError as error:
+            self._note((f"cannot write {self.config.run_dir}/agent_state.json: {error.strerror}",))
+
+    def _note(self, notes: Tuple[str, ...]) -> None:
+        for note in notes:
+            if note not in self.notes:
+                self._log(note)
+        self.notes = notes
