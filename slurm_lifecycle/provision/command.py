@@ -2,9 +2,9 @@
 
 The contract, for whoever writes them. Both get NODE, IMAGE and OP_ID in their environment.
 
-`start` begins the work for OP_ID and ends at once. Status 0: accepted, also when that OP_ID was accepted before.
-75 (EX_TEMPFAIL): nothing was begun, asking again later may help. Any other: refused, nothing was begun. It may
-leave a worker behind.
+`start` begins the work for OP_ID and ends at once. Status 0: accepted, also when that OP_ID was accepted
+before. 75 (EX_TEMPFAIL): nothing was begun, asking again later may help. Any other: refused, nothing was
+begun. It may leave a worker behind.
 
 `poll` prints `running`, `done` or `failed <why>` on its first line and ends with 0. Everything else, a late
 answer too, counts as not known, and is asked again until the attempt's deadline.

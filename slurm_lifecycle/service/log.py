@@ -1,53 +1,60 @@
 """The log: one line an event, JSON for a collector or key=value for a terminal, on stderr.
 
 Text from nodes and people is escaped, so that one event is always one line and nothing in it moves a cursor.
+Modules log by `logging.getLogger("slurm_lifecycle...")`; what they give as `extra` becomes fields.
 """
 
 import json
 import logging
 import sys
-from collections.abc import Mapping
 from datetime import datetime, timezone
-from typing import Literal, TextIO
+from typing import TextIO
 
+from slurm_lifecycle.errors import ConfigError
 from slurm_lifecycle.plain_text import plain_line
 
 _LOGGER = "slurm_lifecycle"
 _FIELDS = "slc_fields"
 _TEXT_LIMIT = 2000
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", _FIELDS, "event"}
 
 Value = str | int | float | bool | None
 
 
-def configure_log(
-    log_format: Literal["json", "text"], *, level: int = logging.INFO, stream: TextIO | None = None
-) -> None:
+def configure_logging(log_format: str, *, level: int = logging.INFO, stream: TextIO | None = None) -> None:
     """Set up the log of this process; calling it again replaces what was set.
 
     Args:
         log_format: `json` for a collector or the journal, `text` for a terminal.
         level: the least severe level that is written.
         stream: where to, stderr by default.
+
+    Raises:
+        ConfigError: no such format.
     """
+    formatters = {"json": _JsonFormatter, "text": _TextFormatter}
+    if log_format not in formatters:
+        raise ConfigError(f"daemon.log_format: {log_format!r} is no format: write json or text")
     logger = logging.getLogger(_LOGGER)
-    for handler in list(logger.handlers):
-        logger.removeHandler(handler)
+    for old in list(logger.handlers):
+        logger.removeHandler(old)
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
-    handler.setFormatter(_JsonFormatter() if log_format == "json" else _TextFormatter())
+    handler.setFormatter(formatters[log_format]())
     logger.addHandler(handler)
     logger.setLevel(level)
     logger.propagate = False
 
 
-def log_event(kind: str, *, level: int = logging.INFO, **values: Value) -> None:
+def log_event(kind: str, text: str = "", *, level: int = logging.INFO, **values: Value) -> None:
     """Log one event.
 
     Args:
-        kind: a stable word, e.g. `transition`.
+        kind: a stable word, e.g. `notice`.
+        text: words for people.
         level: of the standard library.
         values: what belongs to it; `None` and "" are left out.
     """
-    _write(kind, level, values)
+    _write(kind, text, level, values)
 
 
 def log_transition(
@@ -55,12 +62,12 @@ def log_transition(
 ) -> None:
     """Log that an incident moved from one step to another."""
     values: dict[str, Value] = {"node": node, "from": before or "none", "to": after, "reason": reason}
-    _write("transition", logging.INFO, {**values, "incident": incident, "attempt": attempt})
+    _write("transition", "", logging.INFO, {**values, "incident": incident, "attempt": attempt})
 
 
-def _write(kind: str, level: int, values: Mapping[str, Value]) -> None:
-    fields = {key: value for key, value in values.items() if value is not None and value != ""}
-    logging.getLogger(_LOGGER).log(level, kind, extra={_FIELDS: fields})
+def _write(kind: str, text: str, level: int, values: dict[str, Value]) -> None:
+    # The text is an argument: a `%` in it is no format.
+    logging.getLogger(_LOGGER).log(level, "%s", text, extra={"event": kind, _FIELDS: values})
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Value]:
@@ -68,16 +75,27 @@ def _fields(record: logging.LogRecord) -> dict[str, Value]:
     found: dict[str, Value] = {
         "at": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "level": record.levelname.lower(),
-        "event": plain_line(record.getMessage(), _TEXT_LIMIT),
+        "event": plain_line(getattr(record, "event", record.name.rpartition(".")[2])),
+        "text": plain_line(_message(record), _TEXT_LIMIT),
     }
-    extra: dict[str, Value] = getattr(record, _FIELDS, {})
-    for key, value in extra.items():
-        found[key] = plain_line(value, _TEXT_LIMIT) if isinstance(value, str) else value
+    extra = {key: value for key, value in vars(record).items() if key not in _STANDARD}
+    for key, value in {**extra, **getattr(record, _FIELDS, {})}.items():
+        if key not in found:
+            kept = value if isinstance(value, int | float | None) else plain_line(value, _TEXT_LIMIT)
+            found[plain_line(key, 100)] = kept
     if record.exc_info and record.exc_info[1] is not None:
         error = record.exc_info[1]
         found["error"] = plain_line(f"{type(error).__name__}: {error}", _TEXT_LIMIT)
         found["where"] = _where(record)
-    return found
+    return {key: value for key, value in found.items() if value is not None and value != ""}
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except (TypeError, ValueError):
+        # A line about something that went wrong must not be lost by a `%` in a node's text.
+        return str(record.msg)
 
 
 def _where(record: logging.LogRecord) -> str:
@@ -99,8 +117,8 @@ class _JsonFormatter(logging.Formatter):
 class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields = _fields(record)
-        head = f"{fields.pop('at')} {fields.pop('level')} {fields.pop('event')}"
-        return " ".join([head, *(f"{key}={_quoted(value)}" for key, value in fields.items())])
+        head = [str(fields.pop("at")), str(fields.pop("level")), str(fields.pop("event"))]
+        return " ".join([*head, *(f"{key}={_quoted(value)}" for key, value in fields.items())])
 
 
 def _quoted(value: Value) -> str:

@@ -1,6 +1,7 @@
 """Tells people: always in the log, and by a site's own command where one is set. Never raises."""
 
 import logging
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
@@ -21,8 +22,10 @@ _TEXT_LIMIT = 2000
 class LogNotifier:
     """Implements `ports.Notifier` by the log alone."""
 
-    def __init__(self, now: Callable[[], float], *, repeat_after_s: float = REPEAT_AFTER_S) -> None:
-        """Set the clock's `now`; one key is told once in `repeat_after_s`, which a restart forgets."""
+    def __init__(
+        self, now: Callable[[], float] = time.monotonic, *, repeat_after_s: float = REPEAT_AFTER_S
+    ) -> None:
+        """Set a clock; one key is told once in `repeat_after_s`, which a restart forgets."""
         self._now = now
         self._repeat_after_s = repeat_after_s
         self._quiet = _Quiet()
@@ -33,7 +36,7 @@ class LogNotifier:
         if self._quiet.covers(notice.key, now):
             return
         level = logging.WARNING if notice.urgency == "page" else logging.INFO
-        log_event("notice", level=level, node=notice.node, urgency=notice.urgency, text=notice.text)
+        log_event("notice", notice.text, level=level, node=notice.node, urgency=notice.urgency)
         self._quiet.set(notice.key, now, self._repeat_after_s)
 
 
@@ -43,7 +46,7 @@ class CommandNotifier:
     def __init__(
         self,
         command: Sequence[str],
-        now: Callable[[], float],
+        now: Callable[[], float] = time.monotonic,
         *,
         timeout_s: float = 10.0,
         repeat_after_s: float = REPEAT_AFTER_S,
@@ -52,7 +55,7 @@ class CommandNotifier:
 
         Args:
             command: the argument list.
-            now: the clock's `now`.
+            now: a clock for how long a key stays quiet.
             timeout_s: until the command is killed; short, since the daemon waits.
             repeat_after_s: one key is told once in this time, which a restart forgets.
         """
