@@ -55,14 +55,17 @@ class Agent:
     Args:
         config: what the administrator set.
         confirm_after_s: pause before the second sample of what needs one.
+        say: takes one line for people.
     """
 
-    def __init__(self, config: AgentConfig, confirm_after_s: float = CONFIRM_AFTER_S) -> None:
-        self.config = config
+    def __init__(
+        self, config: AgentConfig, confirm_after_s: float = CONFIRM_AFTER_S, say: Callable[[str], None] = log
+    ) -> None:
+        self.config, self._say = config, say
         self.node = system.node_name(config.node_name)
         self.state = load_state(config.run_dir, system.boot_id())
         self.monitor = Monitor(config, self.state, confirm_after_s)
-        self.reporter = Reporter(config, self.node, self.state, log)
+        self.reporter = Reporter(config, self.node, self.state, say)
         self.verdict: Optional[Verdict] = None
         self._written_s = -1e9
         self._findings_seen: object = None
@@ -72,7 +75,9 @@ class Agent:
     def run(self) -> int:
         """Work until TERM or INT."""
         wakeup = self._catch_signals()
-        log(f"agent of node {self.node} in mode {self.config.mode}, run directory {self.config.run_dir}")
+        self._say(
+            f"agent of node {self.node} in mode {self.config.mode}, run directory {self.config.run_dir}"
+        )
         try:
             while not self._stop:
                 self._turn()
@@ -163,7 +168,7 @@ class Agent:
         except OSError as error:
             text = f"cannot write {error.filename or self.config.run_dir}: {error.strerror}"
             if text != self._write_error:
-                log(text)
+                self._say(text)
             self._write_error = text
         else:
             self._write_error = ""

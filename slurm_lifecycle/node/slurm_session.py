@@ -101,10 +101,10 @@ def converse(request: Request, now_s: float, refused_here: bool) -> Session:
                 report, wrote = _noted(report, failed), True
     if not wrote:
         return report
-    return _read_back(request, (yield from _look(request)), report)
+    return _read_back((yield from _look(request)), report)
 
 
-def _read_back(request: Request, record: NodeRecord, report: Report) -> Report:
+def _read_back(record: NodeRecord, report: Report) -> Report:
     if report.issued:
         ours = "DRAIN" in record.state and record.reason.startswith(REASON_PREFIX)
         report = replace(report, settled=ours)
