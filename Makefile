@@ -63,7 +63,7 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 imports: $(STAMP)
-	$(BIN)/lint-imports --config .importlinter
+	$(BIN)/lint-imports
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -13,4 +13,4 @@ def daemon(ctx: click.Context, once: bool) -> None:
     from slurm_lifecycle.service import bootstrap
 
     context: CliContext = ctx.obj
-    ctx.exit(int(bootstrap.run_daemon(context.config(), once=once) or 0))
+    ctx.exit(bootstrap.run_daemon(context.config(), once=once))

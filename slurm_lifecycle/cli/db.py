@@ -1,6 +1,5 @@
 """`db`: the store of record."""
 
-import socket
 import time
 from pathlib import Path
 
@@ -18,9 +17,9 @@ def db() -> None:
 @click.pass_obj
 def upgrade(context: CliContext) -> None:
     """Bring the store to this release's schema; a copy is put beside it first. Stop the daemon before."""
-    from slurm_lifecycle.store.opening import upgrade_store
+    from slurm_lifecycle.service import bootstrap
 
-    copy = upgrade_store(context.config().store_path, host=socket.gethostname())
+    copy = bootstrap.upgrade_store(context.config())
     click.echo(f"upgraded; the store as it was is {copy}" if copy else "the store has this release's schema")
 
 
@@ -41,7 +40,8 @@ def backup(context: CliContext, destination: Path) -> None:
 @click.pass_obj
 def claim(context: CliContext, took_over: str) -> None:
     """Make this host the one whose daemon acts. No daemon may be running on the store, here or elsewhere."""
-    host = socket.gethostname()
+    from slurm_lifecycle.service import bootstrap
+
     with context.store_for_requests() as store:
-        identity = store.claim(host, actor=actor(), now=time.time(), took_over=took_over)
+        identity = store.claim(bootstrap.host_name(), actor=actor(), now=time.time(), took_over=took_over)
     click.echo(f"the daemon on {identity.host} acts from now on (instance {identity.instance or 'new'})")

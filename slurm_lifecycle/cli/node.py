@@ -109,7 +109,8 @@ def why(ctx: click.Context, name: str, as_json: bool) -> None:
         ctx.exit(2)
     told = explain(facts)
     if as_json:
-        emit_json({"node": name, "told": dict(told), "incident": facts.incident, "status": facts.status})
+        lines = [{"label": label, "text": text} for label, text in told]
+        emit_json({"node": name, "told": lines, "incident": facts.incident, "status": facts.status})
         return
     click.echo(name)
     for label, text in told:

@@ -67,6 +67,8 @@ def explain(facts: WhyFacts) -> tuple[tuple[str, str], ...]:
         lines.append(("incident", _incident(facts.incident, facts.now)))
         lines += [("attempt", _attempt(one, facts.now)) for one in facts.attempts]
     lines.append(("last tick", _tick(facts)))
+    if facts.status is not None and facts.status.why:
+        lines.append(("why", facts.status.why))
     lines.append(("next", _next(facts)))
     lines += [("you can", text) for text in _you_can(facts)]
     return tuple(lines)
@@ -135,8 +137,7 @@ def _attempt(attempt: Attempt, now: float) -> str:
 def _tick(facts: WhyFacts) -> str:
     if facts.tick_at is None:
         return "none yet: the daemon has not run on this store"
-    why = f": {facts.status.why}" if facts.status is not None and facts.status.why else ""
-    return f"{ago(facts.tick_at, facts.now)}, mode {facts.mode}{why}"
+    return f"{ago(facts.tick_at, facts.now)}, mode {facts.mode}"
 
 
 def _next(facts: WhyFacts) -> str:

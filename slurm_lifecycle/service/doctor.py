@@ -2,6 +2,7 @@
 
 import getpass
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,8 @@ from slurm_lifecycle.service.config import Config
 _MAX_SCRIPT_BYTES = 1 << 16
 # What every one of our hooks has in its text (its run folder), and what a site's own has that calls one.
 _OURS = b"slurm-lifecycle"
+_HOOK_CALL = re.compile(rb"/[^\s'\";|&]+/(?:prolog|epilog|healthcheck)\.sh")
+_MAX_CALLS = 10
 
 
 def examine(config: Config, slurm: Slurm, open_store: Callable[[], object]) -> tuple[Precondition, ...]:
@@ -109,9 +112,16 @@ def _program(path: str) -> Program:
         if not files:
             return Program()
         executable = all(os.access(file, os.X_OK) for file in files)
-        return Program(executable, any(_OURS in _head(file) for file in files))
+        return Program(executable, any(_is_ours(file) for file in files))
     except OSError:
         return Program()
+
+
+def _is_ours(file: Path) -> bool:
+    """Whether a program is our hook, or is a script that calls one."""
+    text = _head(file)
+    called = (Path(word.decode("utf-8", "replace")) for word in _HOOK_CALL.findall(text)[:_MAX_CALLS])
+    return _OURS in text or any(other.is_file() and _OURS in _head(other) for other in called)
 
 
 def _head(file: Path) -> bytes:
