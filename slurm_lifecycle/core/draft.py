@@ -288,6 +288,7 @@ class Draft:
             requests_done=tuple(self.requests_done),
             actions=tuple(self.actions),
             held=tuple(Held(node, why) for node, why in sorted(self.held.items())),
+            not_acting=self.claim_problem,
         )
 
 

@@ -497,7 +497,7 @@ class Plan:
     """What one tick decided: rows to write (inserted or replaced by key) and actions to take after that.
 
     `held` explains every node that would be acted on but is not. Replanning a settled fleet gives neither
-    rows nor actions.
+    rows nor actions. `not_acting` says why this daemon may do nothing on the whole cluster, "" when it may.
     """
 
     incidents: tuple[Incident, ...] = ()
@@ -512,6 +512,7 @@ class Plan:
     actions: tuple[Action, ...] = ()
     held: tuple[Held, ...] = ()
     statuses: tuple[NodeStatus, ...] = ()
+    not_acting: str = ""
 
     @property
     def settled(self) -> bool:

@@ -1,4 +1,4 @@
-"""The daemon's loop: tick, tell, wait. It outlives every outage of Slurm and of its store, and stops cleanly."""
+"""The loop of the daemon: tick, tell, wait. It outlives outages of Slurm and of its store."""
 
 import logging
 import signal
@@ -41,7 +41,7 @@ class SystemClock:
         elif not self._warned:
             self._warned = True
             _LOG.warning(
-                "the clock stepped by %.0f s: deadlines go on by the old one; restart the daemon when it is right",
+                "the clock stepped by %.0f s: deadlines keep to the old one; restart when it is right",
                 offset - self._offset,
             )
         return self._monotonic() + self._offset
@@ -76,6 +76,7 @@ class Daemon:
         self._on_tick = on_tick
         self._on_failure = on_failure
         self._last_problem = ""
+        self._not_acting = ""
         self._last_results: dict[str, str] = {}
 
     def run(self) -> None:
@@ -93,7 +94,7 @@ class Daemon:
         self._stop.set()
 
     def tick(self) -> bool:
-        """One tick; False when it failed. A failure is logged when it begins, changes and ends, not each time."""
+        """One tick; False when it failed. A lasting failure is logged once, and once more when it ends."""
         try:
             result = self._reconciler.tick()
         except InvariantViolation as error:
@@ -110,12 +111,21 @@ class Daemon:
         if self._last_problem:
             _LOG.info("working again", extra={"event": "recovered"})
             self._last_problem = ""
+        self._tell_whether_acting(result.plan.not_acting)
         for event in result.plan.events:
             _log_event(event)
         for done in result.done:
             self._log_done(done)
         self._on_tick(result)
         return True
+
+    def _tell_whether_acting(self, why_not: str) -> None:
+        """A daemon that only watches says why once, whether or not a node needs anything."""
+        if why_not and why_not != self._not_acting:
+            _LOG.warning("not acting: %s", why_not, extra={"event": "not_acting"})
+        elif self._not_acting and not why_not:
+            _LOG.info("acting from now on", extra={"event": "acting"})
+        self._not_acting = why_not
 
     def _problem(self, kind: str, text: str) -> None:
         self._on_failure(kind)
