@@ -1,7 +1,7 @@
 """Writes RMA tickets as files and hands each to a site's own command.
 
-What a node says of itself is not trusted: it is taken apart piece by piece, bounded, and stripped of all that is
-no printable character. The values stand in indented blocks, in which Markdown means nothing.
+What a node says of itself is not trusted: it is taken apart piece by piece, bounded, and stripped of all that
+is no printable character. The values stand in indented blocks, in which Markdown means nothing.
 """
 
 import os
@@ -94,6 +94,7 @@ def ticket_text(facts: TicketFacts) -> str:
     """The ticket as Markdown."""
     report = facts.report if facts.report is not None else {}
     gpus = _gpus(report)
+    gpu = next((gpu for gpu in gpus if _is_component(gpu, facts.component)), None)
     return render(
         "rma_ticket.md.j2",
         op_id=plain_line(facts.op_id),
@@ -103,7 +104,8 @@ def ticket_text(facts: TicketFacts) -> str:
         text=plain_line(facts.text, _LINE_LIMIT),
         opened_at=_time(facts.opened_at),
         now=_time(facts.now),
-        gpu=next((gpu for gpu in gpus if _is_component(gpu, facts.component)), None),
+        gpu=gpu,
+        certain=gpu is not None and _is_certain(gpu, report, facts),
         gpus=gpus,
         evidence=_evidence(report, facts),
         facts=_software(report),
@@ -127,6 +129,18 @@ def _gpus(report: Mapping[str, object]) -> list[_Gpu]:
 
 def _is_component(gpu: _Gpu, component: str) -> bool:
     return component in (f"gpu{gpu.index}", gpu.bus_id, gpu.uuid)
+
+
+def _is_certain(gpu: _Gpu, report: Mapping[str, object], facts: TicketFacts) -> bool:
+    """Whether the node itself ties the fault to this very GPU now.
+
+    An index alone does not: in a boot in which a GPU is missing, those behind it move up.
+    """
+    return any(
+        (_field(entry, ("code",)), _field(entry, ("component",))) == (facts.code, facts.component)
+        and _field(entry, _BUS_ID) in (gpu.bus_id, "unknown")
+        for entry in _entries(report, "findings")
+    )
 
 
 def _evidence(report: Mapping[str, object], facts: TicketFacts) -> list[str]:
@@ -157,7 +171,7 @@ def _lines(value: object) -> list[str]:
 
 def _software(report: Mapping[str, object]) -> str:
     """What the node runs, in one line; empty where it does not say."""
-    names = ("driver_version", "agent_version", "version", "boot_id")
+    names = ("driver", "agent", "boot_id", "mode")
     known = {name: _field(report, (name,)) for name in names if isinstance(report.get(name), str | int)}
     return "  ".join(f"{name} {value}" for name, value in known.items())
 
