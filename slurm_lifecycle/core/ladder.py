@@ -7,6 +7,17 @@ from slurm_lifecycle.core.fault_catalog import FaultClass
 from slurm_lifecycle.core.model import Attempt, AttemptOutcome, Incident, Rung
 from slurm_lifecycle.core.policy import DAY_S, Policy, RungRule
 
+# Rungs that end with a technician; `rma` in the site's `rungs` allows them all.
+TICKET_RUNGS = frozenset({Rung.RMA, Rung.RESEAT})
+
+
+def permission(rung: Rung) -> str:
+    """The word in the site's `rungs` that allows a rung: a check needs what a return needs."""
+    if rung in TICKET_RUNGS:
+        return Rung.RMA.value
+    return "return" if rung is Rung.VERIFY else rung.value
+
+
 # An attempt that was never sent does not count, but three in a row mean that something is wrong.
 MAX_CANCELLED_IN_A_ROW = 3
 

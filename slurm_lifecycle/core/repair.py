@@ -3,7 +3,7 @@
 from slurm_lifecycle.core.draft import FENCE_PREFIX, Draft
 from slurm_lifecycle.core.evidence import begin_verifying, came_back
 from slurm_lifecycle.core.formats import make_reason
-from slurm_lifecycle.core.ladder import MAX_CANCELLED_IN_A_ROW, Choice, choose
+from slurm_lifecycle.core.ladder import MAX_CANCELLED_IN_A_ROW, TICKET_RUNGS, Choice, choose, permission
 from slurm_lifecycle.core.model import (
     Attempt,
     AttemptOutcome,
@@ -19,8 +19,6 @@ from slurm_lifecycle.core.model import (
 )
 from slurm_lifecycle.core.ownership import is_drained
 from slurm_lifecycle.core.transitions import update
-
-TICKET_RUNGS = frozenset({Rung.RMA, Rung.RESEAT})
 
 
 def repairing(draft: Draft, incident: Incident, view: NodeView) -> None:
@@ -73,7 +71,7 @@ def _drain_again(draft: Draft, incident: Incident, view: NodeView) -> None:
 def _start(draft: Draft, incident: Incident, view: NodeView, choice: Choice) -> None:
     assert choice.rule is not None
     rung = choice.rule.rung
-    why_not = draft.not_allowed(view, rung.value)
+    why_not = draft.not_allowed(view, permission(rung))
     trip = draft.breaker_on(view)
     if not why_not and trip is not None:
         why_not = f"breaker tripped ({trip.reason}); would {rung.value}"

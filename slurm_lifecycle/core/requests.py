@@ -50,7 +50,10 @@ def _go_on(draft: Draft, request: Request) -> str:
     incident = draft.incidents.get(request.subject)
     if incident is None:
         return "refused: no open incident and no hold on this node"
-    if incident.step not in (Step.HELD, Step.AWAITING_PERSON):
+    waits = incident.step in (Step.HELD, Step.AWAITING_PERSON)
+    # A return skips what is left of the ladder, not the checks; what is under way is finished first.
+    skips = request.verb is Verb.RETURN and incident.step in (Step.DRAINING, Step.REPAIRING)
+    if not waits and not (skips and draft.open_attempt(incident.node) is None):
         return f"refused: the incident is {incident.step.value}, not waiting for a person"
     if draft.owner(draft.nodes[request.subject]) is Owner.PERSON:
         return "refused: the drain is a person's; undrain it in Slurm first"

@@ -4,7 +4,7 @@ from slurm_lifecycle.core.budget import scopes_of
 from slurm_lifecycle.core.draft import Draft
 from slurm_lifecycle.core.fault_catalog import DrainedBy, fault_for
 from slurm_lifecycle.core.formats import make_reason
-from slurm_lifecycle.core.ladder import choose
+from slurm_lifecycle.core.ladder import choose, permission
 from slurm_lifecycle.core.model import Drain, Incident, NodeView, Owner, Phase, Rung, Step
 from slurm_lifecycle.core.ownership import REBOOT_TOKENS, is_drained, understood
 from slurm_lifecycle.core.repair import await_person, repairing
@@ -162,7 +162,7 @@ def _admit(draft: Draft, incident: Incident, view: NodeView) -> None:
     if choice.rule is None or choice.rule.rung is Rung.PERSON:
         await_person(draft, incident, choice)
         return
-    what = "return" if choice.rule.rung is Rung.VERIFY else choice.rule.rung.value
+    what = permission(choice.rule.rung)
     why_not = draft.not_allowed(view, what)
     trip = draft.breaker_on(view)
     if not why_not and trip is not None:

@@ -128,6 +128,9 @@ class World:
         request = Request(self.request_id, self.now, "alice", verb, subject)
         self.records = replace(self.records, requests=(*self.records.requests, request))
 
+    def holds_now(self) -> list[str]:
+        return list(self.records.holds)
+
     # ---- one tick
 
     def fleet(self) -> Fleet:
