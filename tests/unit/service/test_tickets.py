@@ -1,6 +1,11 @@
 """RMA tickets: what they say, and what a node that lies cannot do to them."""
 
+import json
+import os
+import shutil
 import stat
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +17,7 @@ from hypothesis import strategies as st
 
 from slurm_lifecycle.errors import PermanentError, TransientError
 from slurm_lifecycle.ports import TicketFacts
+from slurm_lifecycle.sandbox import fake_nvml
 from slurm_lifecycle.service.tickets import FileTickets, ticket_text
 
 _REPORT: Mapping[str, object] = {
@@ -205,3 +211,38 @@ def test_an_operation_that_is_no_file_name_is_refused(tmp_path: Path, op_id: str
     with pytest.raises(PermanentError, match="name of a file"):
         FileTickets(tmp_path / "t").write(replace(_FACTS, op_id=op_id))
     assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc to build the fake NVML library")
+def test_the_report_of_the_real_agent_names_the_part(tmp_path: Path) -> None:
+    """The agent itself, over a fake driver: it saw the GPU well, then the GPU asks for a reset."""
+    library = fake_nvml.build(tmp_path)
+    (tmp_path / "kmsg").write_text("")
+    (tmp_path / "agent.conf").write_text(
+        f"[agent]\nrun_dir={tmp_path}/run\nkmsg={tmp_path}/kmsg\nscontrol=/bin/false\nnode_name=n1\n"
+    )
+    environment = {
+        **os.environ,
+        "LD_LIBRARY_PATH": str(library.parent),
+        "SLC_FAKE_NVML_STATE": str(tmp_path / "state"),
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "slurm_lifecycle.node",
+        "--config",
+        str(tmp_path / "agent.conf"),
+        "--once",
+    ]
+    for state in ("gpus=4\n", "gpus=4\ngpu.3.reset_required=1\n"):
+        (tmp_path / "state").write_text(state)
+        subprocess.run(command, env=environment, capture_output=True, timeout=120, check=False)
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    part = next(gpu for gpu in report["gpus"] if gpu["index"] == 3)
+    text = ticket_text(replace(_FACTS, report=report, code="GPU_RESET_REQ"))
+    assert f"Serial      {part['serial']}\n" in text
+    assert f"UUID        {part['uuid']}\n" in text
+    assert f"PCI bus id  {part['pci_bus_id']}\n" in text
+    assert "GPU_RESET_REQ gpu3: GPU requires a reset" in text
+    assert "Check before you pull it" not in text
+    assert report["boot_id"] in text
