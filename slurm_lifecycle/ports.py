@@ -13,14 +13,13 @@ from slurm_lifecycle.core.model import (
     Identity,
     JobView,
     NodeView,
-    Notice,
-    Plan,
     ProvisionStatus,
     Records,
     Request,
     ReservationView,
     Verb,
 )
+from slurm_lifecycle.core.plan import Notice, Plan
 
 
 class Clock(Protocol):

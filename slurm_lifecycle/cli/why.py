@@ -13,7 +13,6 @@ from slurm_lifecycle.core.model import (
     Hold,
     Incident,
     JobView,
-    NodeStatus,
     NodeView,
     Owner,
     Rung,
@@ -21,6 +20,7 @@ from slurm_lifecycle.core.model import (
     Trip,
 )
 from slurm_lifecycle.core.ownership import owner_of
+from slurm_lifecycle.core.plan import NodeStatus
 from slurm_lifecycle.core.policy import Mode, Policy
 
 _OWNERS = {

@@ -6,28 +6,24 @@ from dataclasses import dataclass, field, replace
 from slurm_lifecycle.core.budget import Ledger, blocking_trip, scopes_of
 from slurm_lifecycle.core.formats import REASON_PREFIX, parse_verdict
 from slurm_lifecycle.core.model import (
-    Action,
     Attempt,
     AttemptOutcome,
     BreakerHit,
-    Event,
     Fence,
     Finding,
     Fleet,
-    Held,
     Hold,
     Incident,
     JobView,
     NodeView,
-    Notice,
     Owner,
-    Plan,
     ReservationView,
     Step,
     Trip,
     Verdict,
 )
 from slurm_lifecycle.core.ownership import owner_of
+from slurm_lifecycle.core.plan import Action, Event, Held, Notice, Plan
 from slurm_lifecycle.core.policy import Mode, Policy
 from slurm_lifecycle.core.transitions import move
 

@@ -1,16 +1,9 @@
 """What became of attempts that were sent: judged by what was read after they were, never by the reply."""
 
 from slurm_lifecycle.core.draft import Draft
-from slurm_lifecycle.core.model import (
-    Attempt,
-    AttemptOutcome,
-    NodeView,
-    ProvisionState,
-    Rung,
-    StartAttempt,
-    Step,
-)
+from slurm_lifecycle.core.model import Attempt, AttemptOutcome, NodeView, ProvisionState, Rung, Step
 from slurm_lifecycle.core.ownership import REBOOT_TOKENS, understood
+from slurm_lifecycle.core.plan import StartAttempt
 from slurm_lifecycle.core.transitions import update
 
 # By their contract these do nothing twice for one operation id.

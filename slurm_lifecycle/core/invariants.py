@@ -8,23 +8,9 @@ from collections import Counter
 from collections.abc import Iterable
 
 from slurm_lifecycle.core.formats import is_our_reason, parse_claim
-from slurm_lifecycle.core.model import (
-    Attempt,
-    AttemptOutcome,
-    Drain,
-    Fleet,
-    Incident,
-    NodeView,
-    Owner,
-    Plan,
-    RemoveFence,
-    Rung,
-    SetComment,
-    StartAttempt,
-    Step,
-    Undrain,
-)
+from slurm_lifecycle.core.model import Attempt, AttemptOutcome, Fleet, Incident, NodeView, Owner, Rung, Step
 from slurm_lifecycle.core.ownership import is_drained, owner_of
+from slurm_lifecycle.core.plan import Drain, Plan, RemoveFence, SetComment, StartAttempt, Undrain
 from slurm_lifecycle.core.policy import Mode, Policy
 
 _DISRUPTIVE = frozenset({Rung.GPU_RESET, Rung.REBOOT, Rung.POWER, Rung.REIMAGE})

@@ -11,21 +11,9 @@ from slurm_lifecycle.core.draft import Draft
 from slurm_lifecycle.core.evidence import judge_open_attempts
 from slurm_lifecycle.core.formats import Claim, Mark, parse_claim, parse_mark, with_claim, with_mark
 from slurm_lifecycle.core.intake import adopt_unknown, take_in
-from slurm_lifecycle.core.model import (
-    Fence,
-    Fleet,
-    Incident,
-    NodeStatus,
-    NodeView,
-    Owner,
-    Phase,
-    Plan,
-    RemoveFence,
-    RenewFence,
-    SetComment,
-    Step,
-)
+from slurm_lifecycle.core.model import Fence, Fleet, Incident, NodeView, Owner, Phase, Step
 from slurm_lifecycle.core.ownership import is_out, understood
+from slurm_lifecycle.core.plan import NodeStatus, Plan, RemoveFence, RenewFence, SetComment
 from slurm_lifecycle.core.policy import DAY_S, Mode, Policy
 from slurm_lifecycle.core.requests import answer_requests
 from slurm_lifecycle.core.steps import PHASE_OF_STEP, advance

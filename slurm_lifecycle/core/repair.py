@@ -4,20 +4,9 @@ from slurm_lifecycle.core.draft import FENCE_PREFIX, Draft
 from slurm_lifecycle.core.evidence import begin_verifying, came_back
 from slurm_lifecycle.core.formats import make_reason
 from slurm_lifecycle.core.ladder import MAX_CANCELLED_IN_A_ROW, TICKET_RUNGS, Choice, choose, permission
-from slurm_lifecycle.core.model import (
-    Attempt,
-    AttemptOutcome,
-    CreateFence,
-    Drain,
-    Fence,
-    Incident,
-    NodeView,
-    Owner,
-    Rung,
-    StartAttempt,
-    Step,
-)
+from slurm_lifecycle.core.model import Attempt, AttemptOutcome, Fence, Incident, NodeView, Owner, Rung, Step
 from slurm_lifecycle.core.ownership import is_drained
+from slurm_lifecycle.core.plan import CreateFence, Drain, StartAttempt
 from slurm_lifecycle.core.transitions import update
 
 

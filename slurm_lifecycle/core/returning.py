@@ -4,18 +4,9 @@ from slurm_lifecycle.core.draft import Draft
 from slurm_lifecycle.core.fault_catalog import Level, fault_for
 from slurm_lifecycle.core.formats import make_reason
 from slurm_lifecycle.core.intake import precedence
-from slurm_lifecycle.core.model import (
-    Drain,
-    Incident,
-    NodeView,
-    Owner,
-    RemoveFence,
-    Rung,
-    Step,
-    Undrain,
-    Verdict,
-)
+from slurm_lifecycle.core.model import Incident, NodeView, Owner, Rung, Step, Verdict
 from slurm_lifecycle.core.ownership import is_drained
+from slurm_lifecycle.core.plan import Drain, RemoveFence, Undrain
 from slurm_lifecycle.core.transitions import update
 
 # Verdicts that say a check could not run or did not end: neither a pass nor a failure.

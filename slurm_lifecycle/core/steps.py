@@ -5,8 +5,9 @@ from slurm_lifecycle.core.draft import Draft
 from slurm_lifecycle.core.fault_catalog import DrainedBy, fault_for
 from slurm_lifecycle.core.formats import make_reason
 from slurm_lifecycle.core.ladder import choose, permission
-from slurm_lifecycle.core.model import Drain, Incident, NodeView, Owner, Phase, Rung, Step
+from slurm_lifecycle.core.model import Incident, NodeView, Owner, Phase, Rung, Step
 from slurm_lifecycle.core.ownership import REBOOT_TOKENS, is_drained, understood
+from slurm_lifecycle.core.plan import Drain
 from slurm_lifecycle.core.repair import await_person, repairing
 from slurm_lifecycle.core.returning import returning, verifying
 from slurm_lifecycle.core.transitions import TRANSIENT_STEPS, update

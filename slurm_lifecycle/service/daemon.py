@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
-from slurm_lifecycle.core.model import Event
+from slurm_lifecycle.core.plan import Event
 from slurm_lifecycle.errors import InvariantViolation, LifecycleError
 from slurm_lifecycle.service.executor import Done
 from slurm_lifecycle.service.reconciler import Reconciler, TickResult

@@ -12,25 +12,20 @@ from dataclasses import dataclass
 from slurm_lifecycle.core.draft import FENCE_PREFIX
 from slurm_lifecycle.core.fault_catalog import fault_for
 from slurm_lifecycle.core.ladder import TICKET_RUNGS
-from slurm_lifecycle.core.model import (
+from slurm_lifecycle.core.model import Attempt, AttemptOutcome, Incident, NodeView, Owner, Rung
+from slurm_lifecycle.core.ownership import is_drained, owner_of, understood
+from slurm_lifecycle.core.plan import (
     Action,
-    Attempt,
-    AttemptOutcome,
     CreateFence,
     Drain,
-    Incident,
-    NodeView,
     Notice,
-    Owner,
     Plan,
     RemoveFence,
     RenewFence,
-    Rung,
     SetComment,
     StartAttempt,
     Undrain,
 )
-from slurm_lifecycle.core.ownership import is_drained, owner_of, understood
 from slurm_lifecycle.core.policy import Policy
 from slurm_lifecycle.errors import AmbiguousOutcome, BackendError, PermanentError, TransientError
 from slurm_lifecycle.ports import (

@@ -17,7 +17,8 @@ from prometheus_client import (
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from slurm_lifecycle.core.model import Attempt, Incident, Phase, Plan, Records, Step
+from slurm_lifecycle.core.model import Attempt, Incident, Phase, Records, Step
+from slurm_lifecycle.core.plan import Plan
 from slurm_lifecycle.errors import ConfigError
 
 _PREFIX = "slurm_lifecycle"

@@ -5,7 +5,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
-from slurm_lifecycle.core.model import Notice
+from slurm_lifecycle.core.plan import Notice
 from slurm_lifecycle.plain_text import plain_line
 from slurm_lifecycle.service.log import log_event
 from slurm_lifecycle.site_command import run_site_command

@@ -4,16 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from slurm_lifecycle.core.invariants import check_plan
-from slurm_lifecycle.core.model import (
-    Fleet,
-    Incident,
-    Observation,
-    Plan,
-    ProvisionStatus,
-    Records,
-    Rung,
-    Step,
-)
+from slurm_lifecycle.core.model import Fleet, Incident, Observation, ProvisionStatus, Records, Rung, Step
+from slurm_lifecycle.core.plan import Plan
 from slurm_lifecycle.core.planner import plan as make_plan
 from slurm_lifecycle.core.policy import Policy
 from slurm_lifecycle.errors import InvariantViolation, TransientError

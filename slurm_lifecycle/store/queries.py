@@ -7,7 +7,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from slurm_lifecycle.core.model import Attempt, Event, Finding, Hold, Incident, NodeStatus, Request, Trip
+from slurm_lifecycle.core.model import Attempt, Finding, Hold, Incident, Request, Trip
+from slurm_lifecycle.core.plan import Event, NodeStatus
 from slurm_lifecycle.store import rows, schema
 from slurm_lifecycle.store.engine import reading
 

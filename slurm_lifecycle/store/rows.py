@@ -12,12 +12,10 @@ from slurm_lifecycle.core.model import (
     Attempt,
     AttemptOutcome,
     BreakerHit,
-    Event,
     Fence,
     Finding,
     Hold,
     Incident,
-    NodeStatus,
     Phase,
     Request,
     Rung,
@@ -25,6 +23,7 @@ from slurm_lifecycle.core.model import (
     Trip,
     Verb,
 )
+from slurm_lifecycle.core.plan import Event, NodeStatus
 from slurm_lifecycle.errors import StoreError
 from slurm_lifecycle.store import schema
 

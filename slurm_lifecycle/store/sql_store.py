@@ -7,17 +7,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from slurm_lifecycle.core.model import (
-    AttemptOutcome,
-    Event,
-    Identity,
-    Incident,
-    NodeStatus,
-    Plan,
-    Records,
-    Request,
-    Verb,
-)
+from slurm_lifecycle.core.model import AttemptOutcome, Identity, Incident, Records, Request, Verb
+from slurm_lifecycle.core.plan import Event, NodeStatus, Plan
 from slurm_lifecycle.errors import InvariantViolation, NotTheActor, StoreError
 from slurm_lifecycle.store import rows, schema, writes
 from slurm_lifecycle.store.copying import copy_to

@@ -6,7 +6,8 @@ from typing import TypeVar
 import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite import insert
 
-from slurm_lifecycle.core.model import NodeStatus, Plan, Step
+from slurm_lifecycle.core.model import Step
+from slurm_lifecycle.core.plan import NodeStatus, Plan
 from slurm_lifecycle.store import rows, schema
 
 T = TypeVar("T")

@@ -9,17 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_lifecycle.core.model import (
-    Drain,
-    RemoveFence,
-    Rung,
-    SetComment,
-    StartAttempt,
-    Step,
-    Undrain,
-    Verb,
-)
+from slurm_lifecycle.core.model import Rung, Step, Verb
 from slurm_lifecycle.core.ownership import BUSY_TOKENS
+from slurm_lifecycle.core.plan import Drain, RemoveFence, SetComment, StartAttempt, Undrain
 from slurm_lifecycle.core.policy import Budget
 from tests.unit.core.world import ACT, World
 

@@ -5,20 +5,8 @@ from dataclasses import replace
 import pytest
 
 from slurm_lifecycle.core.formats import parse_mark
-from slurm_lifecycle.core.model import (
-    AttemptOutcome,
-    Drain,
-    Identity,
-    JobView,
-    Notice,
-    Phase,
-    RemoveFence,
-    Rung,
-    StartAttempt,
-    Step,
-    Undrain,
-    Verb,
-)
+from slurm_lifecycle.core.model import AttemptOutcome, Identity, JobView, Phase, Rung, Step, Verb
+from slurm_lifecycle.core.plan import Drain, Notice, RemoveFence, StartAttempt, Undrain
 from slurm_lifecycle.core.policy import Budget, Mode
 
 from .world import ACT, World

@@ -8,20 +8,8 @@ from urllib.request import urlopen
 import pytest
 
 from slurm_lifecycle.core.fault_catalog import FaultClass
-from slurm_lifecycle.core.model import (
-    Attempt,
-    AttemptOutcome,
-    Drain,
-    Held,
-    Incident,
-    NodeStatus,
-    Phase,
-    Plan,
-    Records,
-    Rung,
-    Step,
-    Trip,
-)
+from slurm_lifecycle.core.model import Attempt, AttemptOutcome, Incident, Phase, Records, Rung, Step, Trip
+from slurm_lifecycle.core.plan import Drain, Held, NodeStatus, Plan
 from slurm_lifecycle.errors import ConfigError
 from slurm_lifecycle.service.metrics import Metrics
 

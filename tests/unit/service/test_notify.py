@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_lifecycle.core.model import Notice
+from slurm_lifecycle.core.plan import Notice
 from slurm_lifecycle.service import notify
 from slurm_lifecycle.service.log import configure_logging
 from slurm_lifecycle.service.notify import CommandNotifier, LogNotifier

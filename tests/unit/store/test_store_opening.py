@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_lifecycle.core.model import Event, NodeStatus, Phase, Plan, Verb
+from slurm_lifecycle.core.model import Phase, Verb
+from slurm_lifecycle.core.plan import Event, NodeStatus, Plan
 from slurm_lifecycle.errors import NotTheActor, StoreBusy, StoreError
 from slurm_lifecycle.store.opening import open_store
 from slurm_lifecycle.store.sql_store import SqlStore

@@ -17,19 +17,17 @@ from slurm_lifecycle.core.model import (
     Attempt,
     AttemptOutcome,
     BreakerHit,
-    Event,
     Fence,
     Finding,
     Hold,
     Incident,
-    NodeStatus,
     Phase,
-    Plan,
     Rung,
     Step,
     Trip,
     Verb,
 )
+from slurm_lifecycle.core.plan import Event, NodeStatus, Plan
 from slurm_lifecycle.errors import InvariantViolation
 from slurm_lifecycle.store.opening import open_store
 from slurm_lifecycle.store.sql_store import SqlStore
