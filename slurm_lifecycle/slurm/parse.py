@@ -12,7 +12,6 @@ that is cut off, or that is not a list of nodes at all, raises TransientError as
 """
 
 import calendar
-import itertools
 import re
 from functools import lru_cache
 
@@ -50,7 +49,7 @@ _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)")
 _STAMP = re.compile(r" \[[^\[\]\n]+@(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\]")
 # The tail of a node record: in this order on every release, each field absent when empty.
 TAIL_KEYS = ("Reason", "Comment", "Extra", "InstanceId", "InstanceType", "ReservationName")
-_TAIL_KEY = re.compile(r"\n   (" + "|".join(TAIL_KEYS) + ")=")
+_TAIL_PLACES = {key: place for place, key in enumerate(TAIL_KEYS)}
 # Slurm breaks a Reason of many lines by itself and indents what follows by ten blanks.
 _REASON_BREAK = "\n          "
 _GPU = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)(?=[(,]|$)")
@@ -117,62 +116,68 @@ def _split_records(text: str, key: str, operation: str) -> list[str]:
 def _parse_node(name: str, record: str) -> NodeView:
     if not _NODE_NAME.fullmatch(name):
         raise _Unreadable(name)
-    gres_at = _after(record, "\n   Gres=", 0)
-    state_at = _after(record, "\n   State=", gres_at)
-    boot_at = _after(record, "\n   BootTime=", state_at)
-    start_at = _after(record, " SlurmdStartTime=", boot_at)
-    tres_at = _after(record, "\n   CfgTRES=", start_at)
-    tail_at = _after(record, "\n   AllocTRES=", tres_at)
-    version_at = record.find("Version=", gres_at, state_at)
+    gres, gres_at = _value(record, "\n   Gres=", "\n", 0)
+    state, state_at = _value(record, "\n   State=", " ", gres_at)
+    boot, boot_at = _value(record, "\n   BootTime=", " ", state_at)
+    started, at = _value(record, "SlurmdStartTime=", "\n", boot_at)
+    _, at = _value(record, "\n   CfgTRES=", "\n", at)
+    tail_at = record.find("\n   AllocTRES=", at)
+    if tail_at < 0:
+        raise _Unreadable("AllocTRES")
     partitions_at = record.find("\n   Partitions=", state_at, boot_at)
-    reason, reason_at_s, comment, extra = _parse_tail(record, tail_at)
+    partitions = (
+        record[partitions_at + 15 : record.find("\n", partitions_at + 15)] if partitions_at >= 0 else ""
+    )
+    version_at = record.find("Version=", gres_at, state_at)
+    version = record[version_at + 8 : record.find("\n", version_at)] if version_at >= 0 else ""
+    reason, reason_at_s, comment, extra = _parse_tail(record[tail_at + 1 :])
     return NodeView(
         name=name,
-        state=_state_tokens(_word(record, state_at)),
+        state=_state_tokens(state),
         reason=reason,
         reason_at_s=reason_at_s,
         comment=comment,
         extra=extra,
-        boot_time_s=parse_time(_word(record, boot_at)),
-        slurmd_start_s=parse_time(_word(record, start_at)),
-        partitions=_names(_word(record, partitions_at + 15)) if partitions_at >= 0 else (),
-        gpus=_gpu_count(_word(record, gres_at)),
-        version=_word(record, version_at + 8) if version_at >= 0 else "",
+        boot_time_s=parse_time(boot),
+        slurmd_start_s=parse_time(started),
+        partitions=_names(partitions.strip()),
+        gpus=_gpu_count(gres),
+        version=version.strip(),
     )
 
 
-def _after(record: str, key: str, start: int) -> int:
-    """Where the value of `key` begins; each key is looked for behind the one before it."""
+def _value(record: str, key: str, end: str, start: int) -> tuple[str, int]:
+    """The value behind `key`, and where it ends; each key is looked for behind the one before it."""
     at = record.find(key, start)
     if at < 0:
         raise _Unreadable(key)
-    return at + len(key)
+    at += len(key)
+    stop = record.find(end, at)
+    if stop < 0:
+        raise _Unreadable(key)
+    return record[at:stop], stop
 
 
-def _word(record: str, start: int) -> str:
-    """The value at `start`: to the next blank, or the end of the line."""
-    line_end = record.find("\n", start)
-    if line_end < 0:
-        line_end = len(record)
-    blank = record.find(" ", start, line_end)
-    return record[start : blank if blank >= 0 else line_end]
+def _parse_tail(tail: str) -> tuple[str, float | None, str, str]:
+    """Reason, its time, Comment and Extra: walk what follows AllocTRES from its start.
 
-
-def _parse_tail(record: str, start: int) -> tuple[str, float | None, str, str]:
-    """Reason, its time, Comment and Extra: walk the tail's keys from its start.
-
-    Whatever Slurm prints between AllocTRES and the first of these keys is its own. Keys out of their order,
-    or twice, stand inside of a text with line breaks: then nobody can tell which one is real.
+    Lines before the first key are Slurm's own (power); lines after it that bear no key belong to its text.
+    A key out of its order, or twice, stands inside of a text with line breaks: nobody can tell which is real.
     """
-    found = list(_TAIL_KEY.finditer(record, start))
-    if not found:
-        return "", None, "", ""
-    places = [TAIL_KEYS.index(match.group(1)) for match in found]
-    if any(later <= earlier for earlier, later in itertools.pairwise(places)):
-        raise _Unreadable("tail")
-    ends = [match.start() for match in found[1:]] + [len(record)]
-    values = {match.group(1): record[match.end() : end] for match, end in zip(found, ends, strict=True)}
-    reason, reason_at_s = _parse_reason(values.get("Reason", ""))
+    values: dict[str, str] = {}
+    key, last = "", -1
+    for line in tail.split("\n   "):
+        name, equals, value = line.partition("=")
+        place = _TAIL_PLACES.get(name) if equals else None
+        if place is None:
+            if key:
+                values[key] += "\n   " + line
+        elif place <= last:
+            raise _Unreadable("tail")
+        else:
+            values[name] = value
+            key, last = name, place
+    reason, reason_at_s = _parse_reason(values["Reason"]) if "Reason" in values else ("", None)
     return reason, reason_at_s, values.get("Comment", ""), values.get("Extra", "")
 
 
