@@ -12,7 +12,7 @@ from slurm_lifecycle.node.checks.base import GpuContext, Judgement
 from slurm_lifecycle.node.checks.gpu import GPU_CHECKS
 from slurm_lifecycle.node.child import Child, Outcome, Result, still_lives
 from slurm_lifecycle.node.config import AgentConfig
-from slurm_lifecycle.node.findings import Sign, Tracker
+from slurm_lifecycle.node.findings import Finding, Sign, Tracker
 from slurm_lifecycle.node.inventory import Inventory, load_inventory, save_inventory
 from slurm_lifecycle.node.kernel_log import KernelLog
 from slurm_lifecycle.node.state import AgentState
@@ -49,7 +49,7 @@ class Monitor:
         self, config: AgentConfig, state: AgentState, confirm_after_s: float = CONFIRM_AFTER_S
     ) -> None:
         self.config, self.state = config, state
-        self.tracker = Tracker(state.findings, state.occurrences)
+        self.tracker = Tracker(_still_configured(state.findings, config), state.occurrences)
         self.inventory: Inventory = load_inventory(config.run_dir, state.boot_id)
         self.snapshot = nvml.Snapshot()
         self.problems: Dict[str, str] = {}
@@ -223,6 +223,8 @@ class Monitor:
                 if "kernel-log" in self.problems and now_s < self._next_round_s:
                     return
                 self._log = KernelLog(self.config.kmsg, self.state.kmsg_seq)
+                self.problems.pop("kernel-log", None)
+                self._apply("probe.kernel-log", (), now_s)
             while True:
                 records = self._log.read()
                 self._interpreter.feed(records, now_s)
@@ -234,8 +236,6 @@ class Monitor:
             return
         if self._log.take_lost():
             self._interpreter.lost_records(now_s)
-        if self.problems.pop("kernel-log", None) is not None:
-            self._apply("probe.kernel-log", (), now_s)
 
     def _log_unreadable(self, error: OSError, now_s: float) -> None:
         self.problems["kernel-log"] = f"cannot read {self.config.kmsg}: {error.strerror}"
@@ -244,6 +244,15 @@ class Monitor:
         if self._log is not None:
             self._log.close()
             self._log = None
+
+
+def _still_configured(findings: Iterable[Finding], config: AgentConfig) -> Iterator[Finding]:
+    """Findings on record as the present configuration has them: a check may be off by now."""
+    for finding in findings:
+        check = finding.check.split(".")[0]
+        if check not in config.disabled:
+            cap = Level.WARN if check in config.observed else None
+            yield replace(finding, sign=replace(finding.sign, level_cap=cap))
 
 
 def count_gpus_on_bus(root: str = _PCI_DEVICES) -> int:
