@@ -40,7 +40,7 @@ def test_daemon_drains_what_an_observing_agent_only_reports() -> None:
     world = World()
     world.fault("n2", "GPU_LOST")
     world.run_until(settled)
-    assert [one for one in world.sent(Drain, "n2") if isinstance(one, Drain)][0].reason.startswith(
+    assert next(one for one in world.sent(Drain, "n2") if isinstance(one, Drain)).reason.startswith(
         "slc:GPU_LOST gpu3"
     )
     assert world.closed("n2").outcome == "returned"

@@ -20,7 +20,8 @@ _WRITER = f"""
 import sys
 from dataclasses import replace
 from slurm_lifecycle.core.fault_catalog import FaultClass
-from slurm_lifecycle.core.model import Event, Incident, NodeStatus, Phase, Plan, Step
+from slurm_lifecycle.core.model import Incident, Phase, Step
+from slurm_lifecycle.core.plan import Event, NodeStatus, Plan
 from slurm_lifecycle.store.opening import open_store
 
 store = open_store(sys.argv[1], host="admin1", acting=True)
