@@ -53,7 +53,7 @@ test: setup lint types imports
 	$(BIN)/python -m pytest
 
 check: setup lint types imports
-	$(BIN)/python -m pytest -m "not live" tests/unit tests/architecture tests/simulation
+	$(BIN)/python -m pytest -m "not live" --ignore=tests/live --ignore=tests/contract
 
 lint: $(STAMP)
 	$(BIN)/ruff check $(SOURCES)
