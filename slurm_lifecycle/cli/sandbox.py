@@ -124,7 +124,7 @@ def inject(name: str, root: Path | None, node: str, fault: str, **details: Any) 
     """Make a NODE faulty.
 
     FAULT is xid (with its number as CODE), gpu-lost, gpu-reset-required, remap-pending, remap-failure,
-    ecc-uncorrected, driver-mismatch, driver-down, nvml-hang, kernel-log, crash, power-off, power-on or clear.
+    ecc-uncorrected, driver-mismatch, driver-down, nvml-hang, boot-hang, kernel-log, crash, power-off, power-on or clear.
     """
     from slurm_lifecycle.sandbox.cluster import Sandbox
 
@@ -157,3 +157,34 @@ def reimage_hook(name: str, root: Path | None, step: str) -> None:
     from slurm_lifecycle.sandbox.cluster import Sandbox
 
     click.echo(reimage.hook(Sandbox.open(name, root), step, os.environ))
+
+
+@sandbox.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON array; what goes on is told on stderr.")
+@click.option("--only", multiple=True, metavar="NAME", help="Only this scenario (may be repeated).")
+@click.option("--keep", is_flag=True, help="Leave the sandbox running, to look around.")
+@click.option("--name", default="demo", show_default=True, help="Which sandbox it makes for itself.")
+def demo(name: str, as_json: bool, only: tuple[str, ...], keep: bool) -> None:
+    """Faults found, drained, repaired, checked and returned on a real Slurm, judged from outside.
+
+    Plays eight scenarios with the real daemon on eight emulated nodes. An observer that shares no code with
+    the suite watches Slurm and decides. Exit 0 only when every scenario ended as it must.
+    """
+    from slurm_lifecycle.sandbox import demo as playing
+    from slurm_lifecycle.sandbox import demo_view
+
+    try:
+        outcome = playing.run_demo(
+            demo_view.default_view(quiet_stdout=as_json), only=only, keep=keep, name=name
+        )
+    except playing.Interrupted as signal_name:
+        click.echo(f"sandbox: ended by {signal_name}; everything is removed", err=True)
+        sys.exit(130)
+    except SandboxError as problem:
+        click.echo(f"sandbox: {problem}", err=True)
+        sys.exit(3)
+    words = demo_view.summary(outcome.scenarios, outcome.jobs, outcome.jobs_hurt, outcome.seconds)
+    click.echo(words, err=as_json)
+    if as_json:
+        click.echo(json.dumps(outcome.scenarios, indent=1))
+    sys.exit(0 if outcome.ok else 1)

@@ -1,0 +1,399 @@
+"""Watches a Slurm cluster from outside, by what Slurm itself says, and writes down every change.
+
+The witness of the demonstration and of live tests. It imports nothing of the package, so that no mistake of
+the package can colour what it sees; it runs as a process of its own:
+
+    python observer.py --log /path/slurmctld.log --interval 0.25
+
+and prints one JSON object a line: `node`, `job`, `reservation` on each change, `log` for each line of
+slurmctld's log that matters, `poll` about once a second, `lost` when Slurm did not answer. `Record` puts them
+together again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+_CALL_TIMEOUT_S = 10.0
+# Suffixes that some releases append to a state for people (not responding, powering and so on).
+_STATE_MARKS = "*~#!%$@^-"
+_REASON = re.compile(
+    r"Reason=(?P<text>.*?) \[(?P<by>[^\]\[ ]+@[0-9T:-]{19})\]"
+    r"(?= Comment=| Extra=| InstanceId=| InstanceType=| ReservationName=|$)"
+)
+_LOG_LINE = re.compile(r"\[(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?\] (.*)")
+_LOG_MATTERS = re.compile(
+    r"reboot|update_node: |returned to service|not responding|now responding|[Rr]equeue|[Kk]ill|"
+    r"NODE_FAIL|Node .* unexpectedly|error: .*node|drain|_job_complete: |reservation"
+)
+_MAX_LOG_TEXT = 500
+_JOB_FIELDS = "JobID:|,State:|,NodeList:|,RestartCnt:|,exit_code:|"
+_OUT_TOKENS = frozenset({"DRAIN", "DRAINED", "DRAINING", "DOWN", "NOT_RESPONDING", "FAIL", "UNKNOWN"})
+_WORK_TOKENS = frozenset({"MAINTENANCE", "MAINT", "RESERVED", "REBOOT_REQUESTED", "REBOOT_ISSUED"})
+# Two registrations of one boot may differ by a second: slurmd computes its boot time anew each time.
+_BOOT_TIME_JITTER_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChange:
+    """A node as Slurm showed it from `at` on."""
+
+    at: float
+    state: str
+    reason: str = ""
+    reason_by: str = ""
+    boot_time: str = ""
+    extra: str = ""
+    comment: str = ""
+
+    @property
+    def tokens(self) -> frozenset[str]:
+        """Base state and flags."""
+        return frozenset(self.state.split("+"))
+
+    @property
+    def drained_flag(self) -> bool:
+        """Whether DRAIN is set, by whomever."""
+        return "DRAIN" in self.tokens
+
+    @property
+    def in_service(self) -> bool:
+        """Whether any user's job may start there."""
+        return bool(self.state) and not self.tokens & (_OUT_TOKENS | _WORK_TOKENS)
+
+
+@dataclass(frozen=True, slots=True)
+class JobChange:
+    """A job as squeue showed it from `at` on."""
+
+    at: float
+    state: str
+    nodes: tuple[str, ...] = ()
+    restarts: int = 0
+    exit_code: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationChange:
+    """A reservation that is there, or gone, from `at` on."""
+
+    at: float
+    there: bool
+    nodes: tuple[str, ...] = ()
+    flags: str = ""
+
+
+# ---------------------------------------------------------------- parsing
+
+
+def expand(hostlist: str) -> tuple[str, ...]:
+    """The names in a hostlist with at most one bracket a name: `n[1-3,7],m5`."""
+    names: list[str] = []
+    for part in re.findall(r"[^,\[]+(?:\[[^\]]*\])?", hostlist):
+        head, _, inside = part.strip(",").partition("[")
+        if not inside:
+            names += [head] if head and head != "(null)" else []
+            continue
+        for piece in inside.rstrip("]").split(","):
+            low, _, high = piece.partition("-")
+            names += [f"{head}{i:0{len(low)}d}" for i in range(int(low), int(high or low) + 1)]
+    return tuple(names)
+
+
+def parse_nodes(text: str, at: float) -> dict[str, NodeChange]:
+    """Nodes of `scontrol -o show node`."""
+    found = {}
+    for line in text.splitlines():
+        if not line.startswith("NodeName="):
+            continue
+        # What comes after CfgTRES may hold anybody's text; the fields before it do not.
+        head, _, tail = line.partition(" CfgTRES=")
+        fields = dict(re.findall(r"(?:^| )([A-Za-z]+)=(\S*)", head))
+        raw = fields.get("State", "")
+        state = "+".join(token.rstrip(_STATE_MARKS) for token in raw.split("+"))
+        if "*" in raw:
+            state += "+NOT_RESPONDING"
+        found[fields["NodeName"]] = NodeChange(
+            at, state, boot_time=fields.get("BootTime", ""), **_free_texts(tail)
+        )
+    return found
+
+
+def _free_texts(tail: str) -> dict[str, str]:
+    """Reason, Comment and Extra, which come last and in this order, each absent when empty."""
+    plain = re.match(r"(?:\S*(?: |$))(?:(?!(?:Reason|Comment|Extra)=)\w+=\S* *)*", tail)
+    rest = tail[plain.end() if plain else 0 :].rstrip()
+    match = _REASON.match(rest)
+    if match:
+        rest = rest[match.end() :]
+    comment, rest = _cut(rest, "Comment=", (" Extra=",))
+    extra, rest = _cut(rest, "Extra=", (" InstanceId=", " InstanceType=", " ReservationName="))
+    return {
+        "reason": match["text"] if match else "",
+        "reason_by": match["by"] if match else "",
+        "comment": comment,
+        "extra": extra,
+    }
+
+
+def _cut(text: str, key: str, ends: tuple[str, ...]) -> tuple[str, str]:
+    text = text.lstrip()
+    if not text.startswith(key):
+        return "", text
+    places = [place for place in (text.find(end) for end in ends) if place >= 0]
+    place = min(places, default=len(text))
+    return text[len(key) : place].rstrip(), text[place:]
+
+
+def parse_jobs(text: str, at: float) -> dict[str, JobChange]:
+    """Jobs of squeue with the fields that `_JOB_FIELDS` names; none of them is written by a user."""
+    found = {}
+    for line in text.splitlines():
+        parts = line.split("|")
+        if len(parts) >= 5 and parts[0].isdigit():
+            restarts = int(parts[3]) if parts[3].isdigit() else 0
+            found[parts[0]] = JobChange(at, parts[1], expand(parts[2]), restarts, parts[4])
+    return found
+
+
+def parse_reservations(text: str, at: float) -> dict[str, ReservationChange]:
+    """Reservations of `scontrol -o show reservation`."""
+    found = {}
+    for line in text.splitlines():
+        if line.startswith("ReservationName="):
+            fields = dict(re.findall(r"(?:^| )([A-Za-z]+)=(\S*)", line))
+            nodes = expand(fields.get("Nodes", ""))
+            found[fields["ReservationName"]] = ReservationChange(at, True, nodes, fields.get("Flags", ""))
+    return found
+
+
+def parse_log_line(line: str) -> tuple[float, str] | None:
+    """Time and text of a line of slurmctld's log; its times are local."""
+    match = _LOG_LINE.match(line)
+    if match is None:
+        return None
+    seconds = time.mktime(time.strptime(match[1], "%Y-%m-%dT%H:%M:%S"))
+    return seconds + float(f"0.{match[2] or 0}"), match[3][:_MAX_LOG_TEXT]
+
+
+# ---------------------------------------------------------------- watching
+
+
+class Watcher:
+    """Asks Slurm again and again; yields an event for each change."""
+
+    def __init__(self, log: Path | None) -> None:
+        self._log = log.open("r", encoding="utf-8", errors="replace") if log else None
+        self._partial = ""
+        self._seen: dict[str, dict[str, Any]] = {"node": {}, "job": {}, "reservation": {}}
+        self._polled = 0.0
+
+    def poll(self) -> Iterator[dict[str, Any]]:
+        """One round."""
+        calls = (
+            ("node", ["scontrol", "-o", "show", "node"], parse_nodes),
+            ("job", ["squeue", "-h", "-t", "all", "-O", _JOB_FIELDS], parse_jobs),
+            ("reservation", ["scontrol", "-o", "show", "reservation"], parse_reservations),
+        )
+        complete = True
+        for kind, argv, parse in calls:
+            at = time.time()
+            text = _ask(argv)
+            if text is None:
+                complete = False
+                yield {"kind": "lost", "at": at, "what": kind}
+                continue
+            yield from self._changes(kind, parse(text, at), at)
+        yield from self._log_lines()
+        if complete and time.time() - self._polled >= 1.0:
+            self._polled = time.time()
+            yield {"kind": "poll", "at": self._polled}
+
+    def _changes(self, kind: str, found: Mapping[str, Any], at: float) -> Iterator[dict[str, Any]]:
+        seen = self._seen[kind]
+        for name, one in found.items():
+            value = {key: item for key, item in asdict(one).items() if key != "at"}
+            if seen.get(name) != value:
+                seen[name] = value
+                yield {"kind": kind, "name": name, "at": at, **value}
+        for name in [name for name in seen if name not in found]:
+            del seen[name]
+            yield {"kind": kind, "name": name, "at": at, "gone": True}
+
+    def _log_lines(self) -> Iterator[dict[str, Any]]:
+        if self._log is None:
+            return
+        lines = (self._partial + self._log.read()).split("\n")
+        self._partial = lines.pop()
+        for line in lines:
+            parsed = parse_log_line(line)
+            if parsed is not None and _LOG_MATTERS.search(parsed[1]):
+                yield {"kind": "log", "at": parsed[0], "text": parsed[1]}
+
+
+def _ask(argv: list[str]) -> str | None:
+    try:
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=_CALL_TIMEOUT_S
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.decode("utf-8", errors="replace") if done.returncode == 0 else None
+
+
+# ---------------------------------------------------------------- the record
+
+
+@dataclass(slots=True)
+class Record:
+    """Everything that was seen, and what follows from it."""
+
+    nodes: dict[str, list[NodeChange]] = field(default_factory=dict)
+    jobs: dict[str, list[JobChange]] = field(default_factory=dict)
+    reservations: dict[str, list[ReservationChange]] = field(default_factory=dict)
+    log: list[tuple[float, str]] = field(default_factory=list)
+    polls: list[float] = field(default_factory=list)
+    lost: int = 0
+
+    def feed(self, event: Mapping[str, Any]) -> None:
+        """Takes one event of a watcher."""
+        kind, at, gone = event["kind"], float(event["at"]), bool(event.get("gone"))
+        value = {key: item for key, item in event.items() if key not in ("kind", "name", "gone")}
+        if kind == "log":
+            self.log.append((at, str(event["text"])))
+        elif kind == "poll":
+            self.polls.append(at)
+        elif kind == "lost":
+            self.lost += 1
+        elif kind == "node":
+            change = NodeChange(at, "GONE") if gone else NodeChange(**value)
+            self.nodes.setdefault(str(event["name"]), []).append(change)
+        elif kind == "job" and not gone:
+            # A job that squeue no longer lists ended long ago: its last state stays.
+            value["nodes"] = tuple(value["nodes"])
+            self.jobs.setdefault(str(event["name"]), []).append(JobChange(**value))
+        elif kind == "reservation":
+            there = {"there": False} if gone else {**value, "nodes": tuple(value["nodes"])}
+            self.reservations.setdefault(str(event["name"]), []).append(
+                ReservationChange(**{**there, "at": at})
+            )
+
+    # ---- nodes
+
+    def now(self, node: str) -> NodeChange:
+        """The node as it was last seen."""
+        changes = self.nodes.get(node)
+        return changes[-1] if changes else NodeChange(0.0, "")
+
+    def story(self, node: str, since: float, until: float = float("inf")) -> list[NodeChange]:
+        """Changes in a stretch of time, what held at its beginning first."""
+        changes = self.nodes.get(node, [])
+        before = [change for change in changes if change.at <= since]
+        return before[-1:] + [change for change in changes if since < change.at <= until]
+
+    def boots(self, node: str, since: float, until: float = float("inf")) -> list[float]:
+        """When a new boot time was first seen."""
+        found: list[float] = []
+        last: float | None = None
+        for change in self.story(node, since, until):
+            boot = _seconds(change.boot_time)
+            if boot is None:
+                continue
+            if last is not None and abs(boot - last) > _BOOT_TIME_JITTER_S:
+                found.append(change.at)
+            last = boot
+        return found
+
+    def reboot_requests(self, node: str, since: float, until: float = float("inf")) -> list[float]:
+        """When slurmctld took a reboot request for the node, by its log."""
+        return [
+            at
+            for at, text in self.log
+            if since <= at <= until
+            and text.startswith("reboot request queued for nodes ")
+            and node in expand(text.rpartition(" ")[2])
+        ]
+
+    def reasons_set(self, node: str, since: float, until: float = float("inf")) -> list[tuple[float, str]]:
+        """Reasons that somebody gave the node, by slurmctld's log: it misses none, however short."""
+        head = f"update_node: node {node} reason set to: "
+        return [
+            (at, text[len(head) :]) for at, text in self.log if since <= at <= until and text.startswith(head)
+        ]
+
+    # ---- jobs and reservations
+
+    def jobs_on(self, node: str, since: float = 0.0) -> dict[str, list[JobChange]]:
+        """Jobs that were on the node and had not ended before `since`."""
+        return {
+            job: changes
+            for job, changes in self.jobs.items()
+            if any(node in one.nodes for one in changes)
+            and not (_ended(changes[-1]) and changes[-1].at < since)
+        }
+
+    def fenced_at(self, node: str, at: float, prefix: str) -> bool:
+        """Whether a reservation with the prefix, of flag MAINT, stood over the node at that time."""
+        for name, changes in self.reservations.items():
+            past = [change for change in changes if change.at <= at]
+            if name.startswith(prefix) and past and past[-1].there:
+                last = past[-1]
+                if node in last.nodes and "MAINT" in last.flags:
+                    return True
+        return False
+
+    def fences_over(self, node: str, since: float, prefix: str) -> list[str]:
+        """Reservations with the prefix that stood over the node at any time since."""
+        return [
+            name
+            for name, changes in self.reservations.items()
+            if name.startswith(prefix) and any(c.there and node in c.nodes and c.at >= since for c in changes)
+        ]
+
+    def longest_gap_s(self, since: float, until: float) -> float:
+        """The longest time in which nothing was seen: what happened then is unknown."""
+        times = [since, *(at for at in self.polls if since < at < until), until]
+        return max((b - a for a, b in itertools.pairwise(times)), default=0.0)
+
+
+def _ended(change: JobChange) -> bool:
+    return change.state not in ("PENDING", "RUNNING", "COMPLETING", "SUSPENDED", "CONFIGURING", "STOPPED")
+
+
+def _seconds(text: str) -> float | None:
+    try:
+        return time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
+    except ValueError:
+        return None
+
+
+def main(argv: Iterable[str] | None = None) -> int:
+    """Entry point: watches until it is killed or nobody reads any more."""
+    parser = argparse.ArgumentParser(description="Watch a Slurm cluster; print each change as a JSON line.")
+    parser.add_argument("--log", type=Path, help="slurmctld's log")
+    parser.add_argument("--interval", type=float, default=0.25, help="seconds between two rounds")
+    options = parser.parse_args(None if argv is None else list(argv))
+    watcher = Watcher(options.log)
+    try:
+        while True:
+            began = time.monotonic()
+            for event in watcher.poll():
+                print(json.dumps(event))
+            sys.stdout.flush()
+            time.sleep(max(0.02, options.interval - (time.monotonic() - began)))
+    except (BrokenPipeError, KeyboardInterrupt):
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

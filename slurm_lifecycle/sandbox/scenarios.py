@@ -1,0 +1,344 @@
+"""The eight scenarios of the demonstration: what is done to which node, and what must follow.
+
+A scenario only does things and waits; `scenarios_judge` decides from the observer's record what happened. One
+that waits in vain is ended there, and fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from slurm_lifecycle.sandbox import scenarios_judge as judge
+from slurm_lifecycle.sandbox.faults import base_nvml
+from slurm_lifecycle.sandbox.observer import Record
+from slurm_lifecycle.sandbox.scenarios_case import FENCE, Facts, Judgement
+
+ADMIN_REASON = "maintenance: fan swap, ticket 4711 [ask Kim] = do NOT touch"
+MISMATCH_NODES = ("n6", "n1", "n3", "n5", "n7")
+# A return counts when it lasts; a node to be left alone is watched for as long as others need to drain.
+_STAYS_S = 3.0
+_WATCH_S = 12.0
+_BREAKER_WATCH_S = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What a scenario waits for, and for how long at most."""
+
+    until: Callable[[], bool]
+    timeout_s: float
+    what: str
+
+
+Play = Generator[Wait, None, None]
+
+
+class World(Protocol):
+    """What a scenario may use."""
+
+    record: Record
+    adopt_after_s: float
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+
+    def inject(self, node: str, fault: str, **details: Any) -> None:
+        """Makes a node faulty."""
+
+    def slurm(self, *argv: str) -> str:
+        """Runs a client command of Slurm as an administrator would."""
+
+    def submit(self, seconds: float, *options: str) -> str:
+        """Submits a user's job; returns its id."""
+
+    def suite(self, *argv: str) -> str:
+        """Runs a command of the suite; what it printed."""
+
+    def read(self, *argv: str) -> Any:
+        """What a read command of the suite prints as JSON."""
+
+    def kill_daemon(self) -> None:
+        """Kills the daemon by SIGKILL."""
+
+    def start_daemon(self) -> None:
+        """Starts the daemon."""
+
+    def image(self, node: str) -> str:
+        """The image that a node runs."""
+
+    def tickets(self) -> list[Path]:
+        """Tickets on disk."""
+
+
+@dataclass(slots=True)
+class Run:
+    """One scenario under way: notes for its judgement, and its last word for the table."""
+
+    scenario: Scenario
+    world: World
+    began: float
+    ended: float = 0.0
+    at: dict[str, float] = field(default_factory=dict)
+    text: dict[str, str] = field(default_factory=dict)
+    waits_for: str = ""
+
+    @property
+    def node(self) -> str:
+        """The node that it is about; the first one where it has several."""
+        return self.scenario.nodes[0]
+
+    def mark(self, what: str) -> None:
+        """Notes when something was done."""
+        self.at[what] = self.world.now()
+
+    def seen(self, *tokens: str, reason: str = "") -> bool:
+        """Whether the node shows every token and the reason's beginning now."""
+        now = self.world.record.now(self.node)
+        return set(tokens) <= now.tokens and now.reason.startswith(reason)
+
+    def free(self, node: str = "") -> bool:
+        """Whether users' jobs may start on the node now."""
+        record, name = self.world.record, node or self.node
+        return record.now(name).in_service and not record.fenced_at(name, self.world.now(), FENCE)
+
+    def rebooting(self) -> bool:
+        """Whether Slurm was asked to reboot the node since this scenario began."""
+        return bool(self.world.record.reboot_requests(self.node, self.began))
+
+    def step(self) -> str:
+        """Step of the node's open incident, as the suite says; only to know when to stop waiting."""
+        found = self.world.read("incidents", "--node", self.node, "--json")
+        return str(found[0]["step"]) if found else ""
+
+    def stays(self, seconds: float, what: str) -> Wait:
+        """A wait for time to pass."""
+        until = self.world.now() + seconds
+        return Wait(lambda: self.world.now() >= until, seconds + 5, what)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One scenario.
+
+    Attributes:
+        phase: scenarios of one phase run side by side, phases one after the other, so that faults that are
+            not meant to trip the breaker do not do it together.
+        to_the_end: what must stay as it is is watched until the whole demonstration ends.
+    """
+
+    name: str
+    nodes: tuple[str, ...]
+    phase: int
+    expected: str
+    play: Callable[[Run], Play]
+    judge: Callable[[Record, str, Facts], Judgement]
+    to_the_end: bool = False
+
+
+# ---------------------------------------------------------------- plays
+
+
+def _xid79_busy(run: Run) -> Play:
+    world = run.world
+    # Long enough that the drain comes while it runs, whatever the machine's load.
+    run.text["job"] = job = world.submit(14, "--nodelist", run.node, "--exclusive", "--gres=gpu:8")
+    yield Wait(lambda: _job(world, job) == "RUNNING", 30, "its job")
+    run.mark("injected")
+    world.inject(run.node, "xid", code=79, gpu=3)
+    yield Wait(lambda: run.seen("DRAIN"), 15, "the drain")
+    yield Wait(lambda: _job(world, job) not in ("RUNNING", "COMPLETING"), 40, "the job's own end")
+    yield Wait(run.rebooting, 20, "the reboot")
+    yield Wait(run.free, 60, "checks and return")
+    yield run.stays(_STAYS_S, "that it stays in service")
+
+
+def _job(world: World, job: str) -> str:
+    changes = world.record.jobs.get(job)
+    return changes[-1].state if changes else ""
+
+
+def _remap_failure(run: Run) -> Play:
+    world = run.world
+    gpu = 5
+    run.text["serial"] = base_nvml(run.node, 8)[f"gpu.{gpu}.serial"]
+    run.mark("injected")
+    world.inject(run.node, "remap-failure", gpu=gpu)
+    yield Wait(lambda: run.seen("DRAIN", reason="slc:"), 20, "the drain")
+    yield Wait(lambda: _ticket(run) != "", 30, "the ticket")
+    yield Wait(lambda: run.step() == "awaiting_person", 15, "the hand-over to a person")
+    yield run.stays(_STAYS_S, "that it stays drained")
+    run.text["ticket"] = _ticket(run)
+
+
+def _ticket(run: Run) -> str:
+    for path in run.world.tickets():
+        if path.name.startswith(f"{run.node}."):
+            return path.read_text(encoding="utf-8", errors="replace")
+    return ""
+
+
+def _driver_mismatch(run: Run) -> Play:
+    world = run.world
+    run.text["image_before"] = world.image(run.node)
+    run.mark("injected")
+    world.inject(run.node, "driver-mismatch")
+    yield Wait(lambda: run.seen("DRAIN", reason="slc:"), 25, "the drain")
+    yield Wait(run.rebooting, 40, "the reboot")
+    yield Wait(lambda: world.image(run.node) != run.text["image_before"], 60, "checks fail, then the reimage")
+    yield Wait(run.free, 60, "checks and return")
+    yield run.stays(_STAYS_S, "that it stays in service")
+    run.text["image_after"] = world.image(run.node)
+
+
+def _admin_drain(run: Run) -> Play:
+    world = run.world
+    run.text["reason"] = ADMIN_REASON
+    world.slurm("scontrol", "update", f"nodename={run.node}", "state=drain", f"reason={ADMIN_REASON}")
+    yield Wait(lambda: run.seen("DRAIN", reason=ADMIN_REASON), 10, "the administrator's drain")
+    run.at["drained"] = world.record.now(run.node).at - 0.001
+    run.mark("injected")
+    world.inject(run.node, "xid", code=79, gpu=1)
+    yield Wait(lambda: " drain XID79 " in world.record.now(run.node).extra, 20, "the node's own verdict")
+    yield run.stays(_WATCH_S, "that nobody touches it")
+
+
+def _app_xid13(run: Run) -> Play:
+    run.mark("injected")
+    run.world.inject(run.node, "xid", code=13, gpu=2)
+    yield Wait(lambda: " warn XID13 " in run.world.record.now(run.node).extra, 20, "the node's own verdict")
+    yield run.stays(_WATCH_S, "that nothing is drained")
+
+
+def _daemon_killed(run: Run) -> Play:
+    world = run.world
+    run.mark("injected")
+    world.inject(run.node, "xid", code=79, gpu=5)
+    yield Wait(run.rebooting, 40, "drain and reboot")
+    yield Wait(lambda: run.seen("REBOOT_ISSUED"), 20, "the node goes down")
+    world.kill_daemon()
+    run.mark("killed")
+    yield Wait(lambda: not run.seen("REBOOT_ISSUED"), 40, "the node boots, nobody looks")
+    world.start_daemon()
+    run.mark("restarted")
+    yield Wait(run.free, 60, "the next daemon goes on")
+    yield run.stays(_STAYS_S, "that it stays in service")
+
+
+def _dead_node(run: Run) -> Play:
+    run.text["adopt_after_s"] = f"{run.world.adopt_after_s:g}"
+    run.mark("injected")
+    run.world.inject(run.node, "power-off")
+    yield Wait(lambda: run.seen("DOWN"), 60, "Slurm to give it up")
+    yield Wait(lambda: run.seen("DRAIN", reason="slc:"), 40, "the adoption")
+    yield Wait(lambda: run.step() == "awaiting_person", 20, "the hand-over to a person")
+    yield run.stays(_STAYS_S, "that it is left alone")
+
+
+def _breaker(run: Run) -> Play:
+    world = run.world
+    first, *others = run.scenario.nodes
+    run.mark("injected")
+    # The first one is cured by its reboot; at that moment the bad package reaches four more.
+    world.inject(first, "driver-mismatch", clears="reboot")
+    yield Wait(run.rebooting, 40, f"{first} under repair")
+    for node in others:
+        world.inject(node, "driver-mismatch")
+    yield Wait(lambda: _trips(world) != [], 25, "the breaker")
+    trips = _trips(world)
+    if not trips:
+        return
+    run.at["tripped"] = float(trips[0]["tripped_at"])
+    yield Wait(run.free, 60, f"{first} finished and returned")
+    yield run.stays(_BREAKER_WATCH_S, "that nothing new is started")
+    run.mark("lifted")
+    run.text["lift"] = world.suite("breaker", "lift", "DRIVER_MISMATCH", "--yes")
+    run.mark("reset")
+    run.text["reset"] = world.suite("breaker", "reset")
+    for node in others:
+        # The administrator brings the right package; one that was under repair may be down just now.
+        world.inject(node, "clear")
+    yield Wait(lambda: all(run.free(node) for node in run.scenario.nodes), 90, "all back in service")
+    yield run.stays(_STAYS_S, "that they stay in service")
+
+
+def _trips(world: World) -> list[Mapping[str, Any]]:
+    found = world.read("breaker", "status", "--json")
+    return found if isinstance(found, list) else []
+
+
+def _judge_breaker(record: Record, _node: str, facts: Facts) -> Judgement:
+    return judge.breaker(record, MISMATCH_NODES, facts)
+
+
+SCENARIOS = (
+    Scenario(
+        "xid79-busy",
+        ("n1",),
+        1,
+        "DRAIN `slc:XID79 gpu3 ...` at once, the running job ends by itself, one reboot, checks, back",
+        _xid79_busy,
+        judge.xid79_busy,
+    ),
+    Scenario(
+        "remap-failure-rma",
+        ("n2",),
+        1,
+        "drained, straight to RMA without a reboot, ticket with serial and evidence, stays drained",
+        _remap_failure,
+        judge.remap_failure_rma,
+        to_the_end=True,
+    ),
+    Scenario(
+        "driver-mismatch-reimage",
+        ("n3",),
+        1,
+        "drained by the daemon, reboot, checks fail, reimage, checks pass, back",
+        _driver_mismatch,
+        judge.driver_mismatch_reimage,
+    ),
+    Scenario(
+        "admin-drain-untouched",
+        ("n4",),
+        2,
+        "a person's drain stays byte for byte though the node is faulty; the finding is recorded, held",
+        _admin_drain,
+        judge.admin_drain_untouched,
+        to_the_end=True,
+    ),
+    Scenario(
+        "app-xid13",
+        ("n5",),
+        1,
+        "an application's fault is recorded, nothing is drained",
+        _app_xid13,
+        judge.app_xid13,
+    ),
+    Scenario(
+        "daemon-killed",
+        ("n6",),
+        2,
+        "SIGKILL during a reboot: the next daemon goes on, one reboot in all, checks, back",
+        _daemon_killed,
+        judge.daemon_killed,
+    ),
+    Scenario(
+        "breaker",
+        MISMATCH_NODES,
+        3,
+        "five at once: trips, starts nothing new, finishes and returns the first; a person lifts and resets",
+        _breaker,
+        _judge_breaker,
+    ),
+    Scenario(
+        "dead-node",
+        ("n8",),
+        1,
+        "Slurm's `Not responding` is adopted after its time, then waits for a person with a clear word",
+        _dead_node,
+        judge.dead_node,
+        to_the_end=True,
+    ),
+)
