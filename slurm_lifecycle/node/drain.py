@@ -67,10 +67,11 @@ class Act(Enum):
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do about a drain, and why."""
+    """What to do about a drain, and why. `replaces`: the node is out already, only its reason changes."""
 
     act: Act
     why: str
+    replaces: bool = False
 
 
 def wanted(findings: Iterable[Finding], done: FrozenSet[str]) -> Tuple[Finding, ...]:
@@ -130,5 +131,5 @@ def _decide_out(node: NodeRecord, now_s: float, refused_here: bool) -> Decision:
     age_s = None if node.reason_at_s is None else now_s - node.reason_at_s
     fresh = age_s is not None and -5.0 <= age_s <= PROLOG_ERROR_WITHIN_S
     if node.reason == PROLOG_ERROR and refused_here and fresh:
-        return Decision(Act.DRAIN, "our prolog refused a job: the true reason replaces Prolog error")
+        return Decision(Act.DRAIN, "our prolog refused a job: the true reason replaces Prolog error", True)
     return Decision(Act.LATER, f"out for another reason: {node.reason or 'none given'}")

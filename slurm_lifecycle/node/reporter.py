@@ -61,6 +61,7 @@ class Reporter:
         self._drain_not_before_s = 0.0
         self._due: Tuple[Finding, ...] = ()
         self._refusal = ""
+        self._replace_only = False
 
     # ---------------------------------------------------------------- the loop's side
 
@@ -102,16 +103,21 @@ class Reporter:
             self._published = False
             self._not_before_s = 0.0 if self._failures == 0 else self._not_before_s
         due = drain.wanted(findings, frozenset(self.state.done))
+        self._replace_only = not due and refused_recently(self.config.run_dir, time.time())
+        if self._replace_only:
+            due = drain.wanted(findings, frozenset())[:1]
         local = drain.decide_locally(
             self.config.mode, self.state.drains, os.path.exists(self.config.stop_file)
         )
-        refusal = local.why if due else ""
+        refusal = local.why if due and not self._replace_only else ""
+        if self._replace_only and self.config.mode != "drain":
+            due = ()
         if refusal:
             if refusal != self._refusal:
                 self._log(f"no drain for {due[0].sign.code} {due[0].sign.component}: {refusal}")
             due = ()
         self._refusal = refusal
-        if {f.occurrence for f in due} - {f.occurrence for f in self._due}:
+        if self._replace_only or {f.occurrence for f in due} - {f.occurrence for f in self._due}:
             self._drain_not_before_s = 0.0
         self._due = due
 
@@ -151,7 +157,7 @@ class Reporter:
         refused = refused_recently(self.config.run_dir, wall_s)
         # Before the effect: a restart must neither reuse the number nor forget the occurrence.
         self._save()
-        self._asked = Request(self.config.scontrol, self.node, due, segment)
+        self._asked = Request(self.config.scontrol, self.node, due, segment, self._replace_only)
         self._session = converse(self._asked, wall_s, refused)
         self._step(None, now_s)
 
@@ -184,10 +190,12 @@ class Reporter:
         self._failures = 0
         self._note(report.notes)
         if report.issued:
-            self.state.drains += 1
+            self.state.drains += 0 if asked.replace_only else 1
             worst = asked.due[0]
             self._log(f"drained for {worst.sign.code} {worst.sign.component}: {worst.text}")
-        if asked.due and report.settled:
+        if asked.replace_only:
+            self._due = ()
+        elif asked.due and report.settled:
             self.state.done |= {finding.occurrence for finding in asked.due}
             self._due = tuple(f for f in self._due if f.occurrence not in self.state.done)
         elif asked.due:

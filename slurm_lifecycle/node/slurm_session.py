@@ -31,6 +31,9 @@ class Request:
 
     Attributes:
         due: findings to drain for, worst first; empty for none.
+        replace_only: the findings have had their drain, and a person may have undone it: only a `Prolog
+        error` of our
+            own prolog gets its true reason.
         segment: what the node's Extra field should end with; None to leave the field alone.
     """
 
@@ -38,6 +41,7 @@ class Request:
     node: str
     due: Tuple[Finding, ...] = ()
     segment: Optional[Segment] = None
+    replace_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,8 @@ def converse(request: Request, now_s: float, refused_here: bool) -> Session:
         decision = drain.decide(record, now_s, refused_here)
         if decision.act is drain.Act.SETTLED:
             report = replace(report, settled=True)
+        elif request.replace_only and not decision.replaces:
+            pass
         elif decision.act is drain.Act.LATER:
             report = _noted(report, f"no drain now: {decision.why}")
         else:
