@@ -121,8 +121,10 @@ class Agent:
     def _publish(self, now_s: float, force: bool = False) -> None:
         findings = self.monitor.tracker.findings
         verdict = judge(findings, self.config.mode)
-        # The first verdict of a run means nothing before every probe has answered, unless it is bad already.
-        if not self.monitor.complete and verdict.level is not Level.DRAIN and not force:
+        # The first verdict of a run means nothing before every probe has answered and no sign waits for its
+        # second sample, unless it is bad already: after a repair an early `ok` reads as checks that passed.
+        early = not self.monitor.complete or (self.verdict is None and self.monitor.tracker.has_unconfirmed)
+        if early and verdict.level is not Level.DRAIN and not force:
             return
         beat = now_s - self._written_s >= self.config.heartbeat_s
         # Not when a finding was last seen: a driver that repeats itself must not keep the agent writing.
