@@ -109,7 +109,9 @@ class ScontrolSlurm:
             raise PermanentError(operation, f"not a reason of one line of [A-Za-z0-9 ._:/+-]: {reason!r}")
 
         def drained(view: NodeView) -> bool:
-            return "DRAIN" in view.state and view.reason == reason
+            # Slurm appends ` : Not responding` and the like to a text, at any time.
+            ours = view.reason == reason or view.reason.startswith(f"{reason} : ")
+            return "DRAIN" in view.state and ours
 
         self._update_node(operation, node, ["State=DRAIN", f"Reason={reason}"], drained)
 
