@@ -34,14 +34,31 @@ def backup(context: CliContext, destination: Path) -> None:
 
 
 @db.command()
-@click.option(
-    "--took-over", default="", help="Instance of a lost store whose marks on nodes become this one's."
-)
 @click.pass_obj
-def claim(context: CliContext, took_over: str) -> None:
-    """Make this host the one whose daemon acts. No daemon may be running on the store, here or elsewhere."""
+def claim(context: CliContext) -> None:
+    """Make this store and this host the ones that act, over whatever claim the cluster bears now.
+
+    For a store that was restored, lost or moved to another host. No daemon may be running on the store, here
+    or elsewhere. Work of the former daemon that this store does not know is held for a person afterwards.
+    """
+    from slurm_lifecycle.core.formats import parse_claim
     from slurm_lifecycle.service import bootstrap
 
+    claims = [found for view in context.slurm().nodes().values() if (found := parse_claim(view.comment))]
     with context.store_for_requests() as store:
-        identity = store.claim(bootstrap.host_name(), actor=actor(), now=time.time(), took_over=took_over)
-    click.echo(f"the daemon on {identity.host} acts from now on (instance {identity.instance or 'new'})")
+        mine = store.identity().instance
+        others = sorted({one.instance for one in claims if one.instance != mine})
+        if len(others) > 1:
+            raise click.UsageError(
+                f"nodes bear claims of several instances ({', '.join(others)}): take the slcd[...] of those "
+                "that are gone out of the nodes' Comment"
+            )
+        identity = store.claim(
+            bootstrap.host_name(),
+            actor=actor(),
+            now=time.time(),
+            took_over=others[0] if others else "",
+            generation=max((one.generation for one in claims), default=0),
+        )
+    over = f", over instance {others[0]}" if others else ""
+    click.echo(f"the daemon on {identity.host} acts from its next start on{over}")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from slurm_lifecycle.core.plan import Event
-from slurm_lifecycle.errors import InvariantViolation, LifecycleError
+from slurm_lifecycle.errors import InvariantViolation, LifecycleError, NotTheActor
 from slurm_lifecycle.service.executor import Done
 from slurm_lifecycle.service.reconciler import Reconciler, TickResult
 
@@ -94,9 +94,16 @@ class Daemon:
         self._stop.set()
 
     def tick(self) -> bool:
-        """One tick; False when it failed. A lasting failure is logged once, and once more when it ends."""
+        """One tick; False when it failed. A lasting failure is logged once, and once more when it ends.
+
+        Raises:
+            NotTheActor: another daemon took the store over; this one has to end.
+        """
         try:
             result = self._reconciler.tick()
+            self._on_tick(result)
+        except NotTheActor:
+            raise
         except InvariantViolation as error:
             self._problem("invariant", f"plan refused, nothing done: {error}")
             return False
@@ -116,7 +123,6 @@ class Daemon:
             _log_event(event)
         for done in result.done:
             self._log_done(done)
-        self._on_tick(result)
         return True
 
     def _tell_whether_acting(self, why_not: str) -> None:

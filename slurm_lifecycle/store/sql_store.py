@@ -166,7 +166,9 @@ class SqlStore(StoreQueries):
             assert key is not None
             return int(key[0])
 
-    def claim(self, host: str, *, actor: str, now: float, took_over: str = "") -> Identity:
+    def claim(
+        self, host: str, *, actor: str, now: float, took_over: str = "", generation: int = 0
+    ) -> Identity:
         """Make this store the one of `host`'s daemon; no daemon may run on it.
 
         Args:
@@ -174,6 +176,8 @@ class SqlStore(StoreQueries):
             actor: who says so, for the history.
             now: when.
             took_over: instance of a lost store whose marks on the nodes are this store's from now on.
+            generation: that of the claim on the cluster; this store's becomes at least that, so that the next
+                acting opening is above it.
 
         Raises:
             NotTheActor: a daemon holds the store.
@@ -188,12 +192,14 @@ class SqlStore(StoreQueries):
         event = Event(now, "", "claim", text, actor)
         try:
             with writing(self._engine, self.path) as connection:
-                writes.put_meta(connection, {"daemon_host": host, "took_over": taken})
+                raised = max(before.generation, generation)
+                values = {"daemon_host": host, "took_over": taken, "generation": str(raised)}
+                writes.put_meta(connection, values)
                 connection.execute(sa.insert(schema.event), rows.EVENT.encode_all((event,)))
         finally:
             if lock is not None:
                 lock.release()
-        self._identity = Identity(before.instance, host, before.generation, taken)
+        self._identity = Identity(before.instance, host, max(before.generation, generation), taken)
         return self._identity
 
     def backup(self, destination: Path | str) -> None:
