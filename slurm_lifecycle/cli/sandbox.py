@@ -124,7 +124,8 @@ def inject(name: str, root: Path | None, node: str, fault: str, **details: Any) 
     """Make a NODE faulty.
 
     FAULT is xid (with its number as CODE), gpu-lost, gpu-reset-required, remap-pending, remap-failure,
-    ecc-uncorrected, driver-mismatch, driver-down, nvml-hang, boot-hang, kernel-log, crash, power-off, power-on or clear.
+    ecc-uncorrected, driver-mismatch, driver-down, nvml-hang, boot-hang, kernel-log, crash, power-off,
+    power-on or clear.
     """
     from slurm_lifecycle.sandbox.cluster import Sandbox
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from slurm_lifecycle.sandbox.faults import Fault, base_nvml, nvml_text, pci_bus
+from slurm_lifecycle.sandbox.faults import BOOT_HANG, Fault, base_nvml, nvml_text, pci_bus, survivors
 from slurm_lifecycle.sandbox.procs import ProcessRef, is_alive, ref_of
 from slurm_lifecycle.sandbox.settings import Layout, Settings
 
@@ -22,7 +22,6 @@ _KMSG_ERR, _KMSG_INFO = 3, 6
 # A RebootProgram returns before the machine goes down; slurmd then still tells slurmctld that it ran.
 _REBOOT_DELAY_S = 0.3
 _DEATH_S = 4.0
-_HEALED_BY_BOOT = ("gpu-reset", "reboot")
 _DRIVER = "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  570.124.06"
 
 
@@ -41,6 +40,7 @@ class Machine:
         self.operations: dict[str, dict[str, str]] = {}
         self._operation = ""
         self._booted = False
+        self._was_off = False
         self._started = 0.0
         self._kmsg_seq = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -91,6 +91,7 @@ class Machine:
         self._due = None
         self._kill_node()
         self.power, self._booted = power, False
+        self._was_off = self._was_off or power in ("off", "installing")
         self.save()
 
     def _kill_node(self) -> None:
@@ -114,7 +115,12 @@ class Machine:
         self._init = None
 
     def _boot(self) -> None:
-        self.faults = [f for f in self.faults if f.clears not in _HEALED_BY_BOOT]
+        step, self._was_off = "power" if self._was_off else "reboot", False
+        self.faults = survivors(self.faults, step)
+        if any(fault.key == BOOT_HANG for fault in self.faults):
+            self.power = "hung"
+            self.save()
+            return
         self.boots += 1
         self.boot_id, self._started, self._booted = str(uuid.uuid4()), time.monotonic(), False
         self._write_fresh(self.node.boot_id, f"{self.boot_id}\n")
@@ -202,7 +208,8 @@ class Machine:
         self.start(self.settings.boot_s)
 
     def _inject(self, fault: Fault) -> dict[str, Any]:
-        if self.power != "on" and fault.clears in _HEALED_BY_BOOT:
+        next_step = "power" if self._was_off else "reboot"
+        if self.power != "on" and not survivors([fault], next_step):
             return {"error": f"{self.node.name} is {self.power}: a fault that a boot clears would never show"}
         self.faults = [f for f in self.faults if f.key != fault.key] + [fault]
         if self.power == "on":
@@ -236,7 +243,7 @@ class Machine:
         return self.describe()
 
     def _installed(self, image: str) -> None:
-        self.faults = [f for f in self.faults if f.clears not in (*_HEALED_BY_BOOT, "reimage")]
+        self.faults = survivors(self.faults, "reimage")
         self.image = image
         self.start(self.settings.boot_s)
 

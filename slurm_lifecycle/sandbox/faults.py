@@ -11,8 +11,9 @@ from typing import Any
 
 from slurm_lifecycle.sandbox.settings import SandboxError
 
-# From the least to the most: what clears by the first one clears by the next two as well.
-CLEARS = ("gpu-reset", "reboot", "reimage", "never")
+# From the least to the most: what one clears, those after it clear as well (a reimage cuts the power).
+CLEARS = ("gpu-reset", "reboot", "power", "reimage", "never")
+BOOT_HANG = "boot-hang"
 # Slots of an eight-GPU HGX board; more GPUs than that go on counting.
 _BUSES = (0x18, 0x2A, 0x3A, 0x5D, 0x9A, 0xAB, 0xBA, 0xDB)
 
@@ -52,7 +53,7 @@ class Fault:
 
     Attributes:
         key: what it is and where, such as `xid79 gpu3`; injecting the same key again replaces it.
-        clears: what makes it go away: `gpu-reset`, `reboot`, `reimage`, or `never` (only `clear`).
+        clears: what makes it go away: `gpu-reset`, `reboot`, `power` (off and on), `reimage`, or `never`.
         kmsg: kernel-log texts, written when it happens and at each boot that it survives.
         nvml: keys of the fake NVML's state file.
     """
@@ -101,6 +102,9 @@ KINDS: Mapping[str, FaultKind] = {
     ),
     "driver-down": FaultKind(False, "reboot", "kernel module not loaded (init gives 9)"),
     "nvml-hang": FaultKind(False, "reboot", "every NVML call after init sleeps for ever"),
+    BOOT_HANG: FaultKind(
+        False, "power", "the next boot never ends; the node is dark until its power was off"
+    ),
     "kernel-log": FaultKind(False, "reboot", "any text in the kernel log (--text)"),
 }
 
@@ -109,6 +113,16 @@ def pci_bus(gpu: int) -> str:
     """PCI address of a GPU as the kernel log writes it, without the function."""
     number = _BUSES[gpu] if gpu < len(_BUSES) else 0xE0 + gpu
     return f"0000:{number:02x}:00"
+
+
+def survivors(faults: Sequence[Fault], step: str) -> list[Fault]:
+    """The faults that are still there after a step of the ladder.
+
+    Args:
+        faults: what was there before.
+        step: one of `CLEARS`.
+    """
+    return [fault for fault in faults if CLEARS.index(fault.clears) > CLEARS.index(step)]
 
 
 def base_nvml(node: str, gpus: int) -> dict[str, str]:
@@ -178,6 +192,8 @@ def _nvml_of(kind: str, gpu: int) -> dict[str, str]:
         "driver-down": {"init": "9"},
         "nvml-hang": {"hang": "1"},
     }
+    if kind == BOOT_HANG:
+        return {}
     if kind in per_node:
         return per_node[kind]
     per_gpu: Mapping[str, Mapping[str, str]] = {

@@ -33,7 +33,7 @@ class Node:
         return control.ask(self.files.control, "status")
 
     def power(self) -> str:
-        """`on`, `off`, `starting`, `crashed` or `installing`."""
+        """`on`, `off`, `starting`, `hung` (in its boot), `crashed` or `installing`."""
         return str(self.describe()["power"])
 
     def boot_id(self) -> str:

@@ -79,6 +79,8 @@ def build_tree(plan: Plan) -> None:
 def _fill_dev(plan: Plan, dev: Path) -> None:
     for name in _DEVICES:
         mounts.bind_file(Path("/dev") / name, dev / name)
+    for loop in Path("/dev").glob("loop*"):
+        mounts.bind_file(loop, dev / loop.name)
     (dev / "pts").mkdir()
     mounts.bind(Path("/dev/pts"), dev / "pts")
     (dev / "ptmx").symlink_to("pts/ptmx")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -65,11 +64,3 @@ def new_sandbox(_can_run: None) -> Iterator[Callable[..., Sandbox]]:
     yield make
     for one in made:
         one.down()
-
-
-def wait_for(condition: Callable[[], object], timeout_s: float, what: str) -> None:
-    """Waits until the condition holds; fails the test with `what` when it does not."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
-        time.sleep(0.1)
