@@ -131,7 +131,9 @@ def _worsen(draft: Draft, incident: Incident, leading: Finding) -> None:
 def _open_for_drain_of_ours(draft: Draft, view: NodeView) -> None:
     """A node that its agent drained and whose Extra says nothing (yet): the reason carries the code.
 
-    A mark of ours is there where the store knew the incident: that case is `adopt_unknown`'s.
+    Likewise one that is drained by us although a person had acknowledged its finding: the drain is newer than
+    that word, and without an incident the node would stay out with nobody told. A mark of ours is there where
+    the store knew the incident: that case is `adopt_unknown`'s.
     """
     if draft.owner(view) is not Owner.OURS or "DRAIN" not in view.state or not understood(view):
         return
@@ -140,7 +142,7 @@ def _open_for_drain_of_ours(draft: Draft, view: NodeView) -> None:
     verdict = draft.verdict(view)
     code, component = reason_code(view.reason)
     acknowledged = any(one.acknowledged for one in draft.findings_of(view.name))
-    if not code or acknowledged or (verdict is not None and verdict.level is Level.DRAIN):
+    if not code or (verdict is not None and verdict.level is Level.DRAIN and not acknowledged):
         return
     open_incident(draft, view, code, component)
 
