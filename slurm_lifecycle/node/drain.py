@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import FrozenSet, Iterable, List, Tuple
+from typing import Dict, FrozenSet, Iterable, List, Tuple
 
 from slurm_lifecycle.node.findings import Finding
 from slurm_lifecycle.node.slurm_node import NodeRecord
@@ -77,11 +77,20 @@ class Decision:
 def wanted(findings: Iterable[Finding], done: FrozenSet[str]) -> Tuple[Finding, ...]:
     """Findings that the node may drain for and has not yet, worst first.
 
+    A dead GPU shows in several ways, one after another: once the node was drained for that GPU, another
+    sign of it that is no worse is not a reason to drain it again after a person has undrained it.
+
     Args:
         findings: open findings.
         done: occurrences that are settled.
     """
-    due: List[Finding] = [f for f in findings if f.drained_by_node and f.occurrence not in done]
+    drainable = [f for f in findings if f.drained_by_node]
+    settled: Dict[str, int] = {}
+    for f in drainable:
+        if f.occurrence in done:
+            rank = f.order()[1]
+            settled[f.sign.component] = min(rank, settled.get(f.sign.component, rank))
+    due: List[Finding] = [f for f in drainable if f.order()[1] < settled.get(f.sign.component, 99)]
     return tuple(sorted(due, key=Finding.order))
 
 
