@@ -48,6 +48,9 @@ def sandbox() -> None:
 @click.option("--agent/--no-agent", default=True, help="Run the node agent on the nodes.")
 @click.option("--agent-mode", type=click.Choice(["drain", "observe"]), default="drain", show_default=True)
 @click.option("--return-to-service", type=click.IntRange(0, 2), default=0, show_default=True)
+@click.option("--boot-s", default=3.0, show_default=True, help="Time that a node's firmware takes.")
+@click.option("--slurmd-timeout-s", default=10, show_default=True, help="SlurmdTimeout of slurm.conf.")
+@click.option("--resume-timeout-s", default=120, show_default=True, help="ResumeTimeout of slurm.conf.")
 @click.option(
     "--install", "install_packages", is_flag=True, help="Install the Slurm packages with apt-get first."
 )
@@ -178,9 +181,9 @@ def demo(name: str, as_json: bool, only: tuple[str, ...], keep: bool) -> None:
         outcome = playing.run_demo(
             demo_view.default_view(quiet_stdout=as_json), only=only, keep=keep, name=name
         )
-    except playing.Interrupted as signal_name:
-        click.echo(f"sandbox: ended by {signal_name}; everything is removed", err=True)
-        sys.exit(130)
+    except playing.Interrupted as interrupted:
+        click.echo(f"sandbox: ended by {interrupted}", err=True)
+        sys.exit(128 + interrupted.number)
     except SandboxError as problem:
         click.echo(f"sandbox: {problem}", err=True)
         sys.exit(3)

@@ -136,7 +136,10 @@ class Sandbox:
 
     def node_states(self) -> dict[str, str]:
         """Slurm's own state of each node; empty where slurmctld does not answer."""
-        done = self.client(["scontrol", "-o", "show", "node"], timeout_s=10)
+        try:
+            done = self.client(["scontrol", "-o", "show", "node"], timeout_s=10)
+        except subprocess.TimeoutExpired:
+            return {}
         states = {}
         for line in done.stdout.splitlines() if done.returncode == 0 else []:
             # State stands before CfgTRES; what comes after it may hold anybody's text.
@@ -204,10 +207,10 @@ class Sandbox:
     def _make_root(self) -> None:
         try:
             self.root.mkdir(mode=0o755)
-        except FileNotFoundError:
-            raise SandboxError(
-                f"{self.root.parent} does not exist: create it or give another --root"
-            ) from None
+        except FileExistsError:
+            raise SandboxError(f"another command works on {self.root}: wait for it") from None
+        except OSError as problem:
+            raise SandboxError(f"cannot make {self.root} ({problem.strerror}): give another --root") from None
         self.layout.marker.touch()
         self.layout.settings.write_text(self.settings.to_json(), encoding="utf-8")
         for folder in (
@@ -265,7 +268,10 @@ class Sandbox:
         if preflight.find("gcc") is None:
             progress("no gcc: nodes have no NVML (apt-get install gcc libc6-dev)")
             return
-        fake_nvml.build(self.layout.lib)
+        try:
+            fake_nvml.build(self.layout.lib)
+        except fake_nvml.FakeNvmlError as problem:
+            raise SandboxError(str(problem)) from problem
 
     def _spawn(
         self, argv: Sequence[str], log: Path, environment: Mapping[str, str] | None = None

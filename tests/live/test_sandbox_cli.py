@@ -1,0 +1,88 @@
+"""The `sandbox` commands, run as a person would, on a real sandbox."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slurm_lifecycle.sandbox.cluster import Sandbox
+
+pytestmark = pytest.mark.live
+
+_ENTRY = "from slurm_lifecycle.cli.sandbox import sandbox; sandbox(prog_name='sandbox')"
+
+
+def _run(*arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", _ENTRY, *arguments],
+        env={**os.environ, **extra},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def test_from_up_to_down_by_command(tmp_path: Path) -> None:
+    name = f"cli{os.getpid()}"
+    which = ("--name", name)
+    try:
+        up = _run("up", *which, "--nodes", "2", "--no-agent", "--boot-s", "0.5")
+        assert up.returncode == 0, up.stderr
+        assert f"export SLURM_CONF=/tmp/slc-sandbox-{name}/etc/slurm.conf" in up.stdout
+
+        assert _run("inject", *which, "n2", "xid", "48", "--gpu", "7", "--clears", "never").returncode == 0
+        seen = json.loads(_run("status", *which, "--json").stdout)
+        assert [n["slurm_state"] for n in seen["nodes"]] == ["IDLE", "IDLE"]
+        assert [f["key"] for f in seen["nodes"][1]["faults"]] == ["xid48 gpu7"]
+        assert "faults: xid48 gpu7" in _run("status", *which).stdout
+        assert "Xid (PCI:0000:db:00): 48," in _run("exec", *which, "n2", "--", "cat", "/dev/kmsg").stdout
+        assert _run("exec", *which, "ctl", "srun", "-w", "n1", "hostname").stdout == "n1\n"
+
+        hook = _run("reimage-hook", *which, "poll", NODE="n1", OP_ID="unknown")
+        assert (hook.returncode, hook.stdout) == (0, "failed unknown operation unknown\n")
+    finally:
+        down = _run("down", *which)
+    assert down.returncode == 0, down.stderr
+    assert not Path(f"/tmp/slc-sandbox-{name}").exists()
+    assert _run("down", *which).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("inject", "n1", "xid"), "give its number"),
+        (("inject", "n1", "melting"), "choose one of xid "),
+        (("inject", "n99", "crash"), "this sandbox has n[1-8]"),
+        (("inject", "n1", "gpu-lost", "--gpu", "8"), "GPUs 0 to 7"),
+        (("reimage-hook", "start"), "set NODE in the environment"),
+    ],
+)
+def test_wrong_use_is_one_line_that_says_what_to_do(
+    bare_sandbox: Sandbox, arguments: tuple[str, ...], words: str
+) -> None:
+    command, *rest = arguments
+    done = _run(command, "--name", bare_sandbox.settings.name, *rest)
+    assert done.returncode == 3
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_commands_on_a_sandbox_that_is_not_there() -> None:
+    done = _run("status", "--name", "nowhere")
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+    assert "sandbox up --name nowhere" in done.stderr
+
+
+def test_up_without_root_says_so() -> None:
+    # Imported as root: the interpreter's own folder need not be readable for everybody.
+    lines = "import os, slurm_lifecycle.sandbox.cluster; os.seteuid(65534)"
+    argv = [sys.executable, "-c", f"{_ENTRY.split(';')[0]}; {lines}; sandbox()", "up", "--name", "nobodys"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 3
+    assert "needs root" in done.stderr
