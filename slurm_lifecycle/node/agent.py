@@ -21,7 +21,7 @@ from slurm_lifecycle.node.verdict import Verdict, judge
 
 EXIT_OK, EXIT_DRAIN, EXIT_CONFIG, EXIT_FAILED = 0, 1, 2, 3
 ONCE_CONFIRM_AFTER_S = 0.5
-_REPORT_GRACE_S = 5.0
+NAMES_GRACE_S = 0.8
 
 
 class AlreadyRunningError(Exception):
@@ -67,6 +67,7 @@ class Agent:
         self.monitor = Monitor(config, self.state, confirm_after_s)
         self.reporter = Reporter(config, self.node, self.state, say)
         self.verdict: Optional[Verdict] = None
+        self._started_s = system.uptime_s()
         self._written_s = -1e9
         self._findings_seen: object = None
         self._write_error = ""
@@ -123,8 +124,10 @@ class Agent:
         verdict = judge(findings, self.config.mode)
         # The first verdict of a run means nothing before every probe has answered and no sign waits for its
         # second sample, unless it is bad already: after a repair an early `ok` reads as checks that passed.
+        # A bad one waits a moment for the driver probe, which turns bus addresses into GPU numbers.
+        named = self.monitor.complete or now_s - self._started_s >= NAMES_GRACE_S
         early = not self.monitor.complete or (self.verdict is None and self.monitor.tracker.has_unconfirmed)
-        if early and verdict.level is not Level.DRAIN and not force:
+        if early and not (verdict.level is Level.DRAIN and named) and not force:
             return
         beat = now_s - self._written_s >= self.config.heartbeat_s
         # Not when a finding was last seen: a driver that repeats itself must not keep the agent writing.
@@ -182,6 +185,8 @@ class Agent:
         waits = [at_most_s, self.monitor.timeout_s(now_s), self.reporter.timeout_s(now_s)]
         if self.verdict is not None:
             waits.append(self._written_s + self.config.heartbeat_s - now_s)
+        elif not self.monitor.complete:
+            waits.append(0.25)
         poller = select.poll()
         fds: List[int] = [wakeup, *self.monitor.waiting_fds(), *self.reporter.waiting_fds()]
         for fd in fds:

@@ -83,7 +83,10 @@ def _run_in_child(work: Work, output: int, error: int) -> None:
             os.execvp(work[0], list(work))
     except BaseException as problem:  # the child must end here whatever happens
         code = 127 if isinstance(problem, FileNotFoundError) else 126
-        os.write(2, f"{type(problem).__name__}: {problem}".encode("utf-8", "replace"))
+        words = f"{type(problem).__name__}: {problem}"
+        if not callable(work) and isinstance(problem, OSError):
+            words = f"cannot run {work[0]}: {problem.strerror}"
+        os.write(2, words.encode("utf-8", "replace"))
     finally:
         os._exit(code)
 
