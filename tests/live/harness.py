@@ -264,3 +264,23 @@ def clean(sandbox: Sandbox, slurm: Slurm) -> None:
 
     for node in dirty:
         wait_until(partial(well, node.name), f"{node.name} healthy and in service", 2 * LONG_S)
+
+
+@contextlib.contextmanager
+def acting(slurm: Slurm, folder: Path, **settings: Any) -> Iterator[Daemon]:
+    """A daemon that has claimed the cluster; ended with the block."""
+    daemon = Daemon(slurm, folder, **settings)
+    with killed_at_end(daemon):
+        daemon.start()
+        wait_until(lambda: "slcd[" in slurm.node("n1").comment, f"the claim: {daemon.text()[-1000:]}")
+        yield daemon
+
+
+def returned(slurm: Slurm, daemon: Daemon, node: str) -> None:
+    """Waits until the daemon says that the node is back, and Slurm says so too."""
+    wait_until(
+        lambda: daemon.says('"transition"', "-> closed: in service", f'"{node}"'),
+        f"{node} returned: {daemon.text()[-3000:]}",
+    )
+    wait_until(lambda: slurm.node(node).in_service, f"{node} in service")
+    assert not [name for name, nodes in slurm.fences().items() if nodes == node]
