@@ -32,7 +32,8 @@ system:
 	  echo "installing for the sandbox (missing:$$missing): $(SYSTEM_PACKAGES)"; \
 	  export DEBIAN_FRONTEND=noninteractive; \
 	  apt-get -q -y install --no-install-recommends $(SYSTEM_PACKAGES) >/dev/null 2>&1 \
-	    || { apt-get -q update && apt-get -q -y install --no-install-recommends $(SYSTEM_PACKAGES); }; \
+	    || { apt-get -q update && apt-get -q -y install --no-install-recommends $(SYSTEM_PACKAGES); } \
+	    || echo "could not install them: the sandbox and the live tests will say what they lack"; \
 	else \
 	  echo "missing for the sandbox and the live tests:$$missing;" \
 	    "install as root, on Debian or Ubuntu: apt-get install $(SYSTEM_PACKAGES)"; \
@@ -40,7 +41,7 @@ system:
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
-	  || { echo "$(PYTHON) is older than 3.10: make setup PYTHON=python3.11"; exit 1; }
+	  || { echo "$(PYTHON) is missing or older than 3.10: make setup PYTHON=python3.11"; exit 1; }
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV) \
 	  || { echo "no venv module: install python3-venv, then make setup again"; rm -rf $(VENV); exit 1; }
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
