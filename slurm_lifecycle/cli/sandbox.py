@@ -174,8 +174,8 @@ def demo(name: str, as_json: bool, only: tuple[str, ...], keep: bool) -> None:
     Plays eight scenarios with the real daemon on eight emulated nodes. An observer that shares no code with
     the suite watches Slurm and decides. Exit 0 only when every scenario ended as it must.
     """
+    from slurm_lifecycle.cli import demo_view
     from slurm_lifecycle.sandbox import demo as playing
-    from slurm_lifecycle.sandbox import demo_view
 
     try:
         outcome = playing.run_demo(

@@ -187,7 +187,7 @@ class Sandbox:
         """
         preflight.check()
         if self.layout.root.exists():
-            if self.is_up():
+            if State.load(self.layout).ready and self.is_up():
                 progress(f"already up: {self.root}")
                 return
             progress(f"removing what an earlier sandbox left in {self.root}")
@@ -344,6 +344,9 @@ class Sandbox:
                     raise SandboxError(f"{node.name} did not come into service: {_last_line(log)}")
             if waiting:
                 time.sleep(0.2)
+        state = State.load(self.layout)
+        state.ready = True
+        state.save(self.layout)
         progress(f"{self.settings.nodes} nodes in service")
 
     # ---- down

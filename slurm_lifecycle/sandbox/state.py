@@ -12,16 +12,22 @@ from slurm_lifecycle.sandbox.settings import Layout
 
 @dataclass(slots=True)
 class State:
-    """Ports and processes of a running sandbox; a process is `munged`, `slurmctld` or `machine:<node>`."""
+    """What runs.
+
+    Attributes:
+        ports: slurmctld's port, then one for each node.
+        processes: `munged`, `slurmctld` and `machine:<node>`.
+        ready: `up` went through to its end.
+    """
 
     ports: list[int] = field(default_factory=list)
     processes: dict[str, ProcessRef] = field(default_factory=dict)
+    ready: bool = False
 
     def save(self, layout: Layout) -> None:
         """Writes the state, by rename."""
-        text = json.dumps(
-            {"ports": self.ports, "processes": {k: v.to_dict() for k, v in self.processes.items()}}, indent=1
-        )
+        processes = {name: ref.to_dict() for name, ref in self.processes.items()}
+        text = json.dumps({"ports": self.ports, "processes": processes, "ready": self.ready}, indent=1)
         draft = layout.state.with_suffix(".tmp")
         draft.write_text(text, encoding="utf-8")
         draft.rename(layout.state)
@@ -35,6 +41,7 @@ class State:
             return cls(
                 [int(port) for port in raw["ports"]],
                 {name: ref for name, ref in found.items() if ref is not None},
+                raw.get("ready") is True,
             )
         except (OSError, ValueError, KeyError, AttributeError, TypeError):
             return cls()

@@ -6,15 +6,18 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from slurm_lifecycle.sandbox import procs
 from slurm_lifecycle.sandbox.cluster import Sandbox
 
 pytestmark = pytest.mark.live
 
-_ENTRY = "from slurm_lifecycle.cli.sandbox import sandbox; sandbox(prog_name='sandbox')"
+_IMPORT = "from slurm_lifecycle.cli.sandbox import sandbox"
+_ENTRY = f"{_IMPORT}; sandbox(prog_name='sandbox')"
 
 
 def _run(*arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
@@ -73,6 +76,38 @@ def test_wrong_use_is_one_line_that_says_what_to_do(
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("after_s", [0.35, 0.6, 0.9, 1.3])
+def test_a_killed_up_is_cleaned_by_the_next(after_s: float) -> None:
+    name = f"k{os.getpid()}"
+    argv = [
+        sys.executable,
+        "-c",
+        _ENTRY,
+        "up",
+        "--name",
+        name,
+        "--nodes",
+        "3",
+        "--no-agent",
+        "--boot-s",
+        "0.5",
+    ]
+    layout = Sandbox.create(name=name).layout
+    try:
+        with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as first:
+            time.sleep(after_s)
+            first.kill()
+        left = procs.started_under(layout.root)
+        again = _run(*argv[3:])
+        assert again.returncode == 0, again.stderr
+        assert "already up" in again.stdout or [ref for ref in left if procs.is_alive(ref)] == []
+        assert set(Sandbox.open(name).node_states().values()) == {"IDLE"}
+    finally:
+        assert _run("down", "--name", name).returncode == 0
+    assert procs.started_under(layout.root) == []
+    assert not layout.root.exists()
+
+
 def test_commands_on_a_sandbox_that_is_not_there() -> None:
     done = _run("status", "--name", "nowhere")
     assert (done.returncode, done.stderr.count("\n")) == (3, 1)
@@ -82,7 +117,7 @@ def test_commands_on_a_sandbox_that_is_not_there() -> None:
 def test_up_without_root_says_so() -> None:
     # Imported as root: the interpreter's own folder need not be readable for everybody.
     lines = "import os, slurm_lifecycle.sandbox.cluster; os.seteuid(65534)"
-    argv = [sys.executable, "-c", f"{_ENTRY.split(';')[0]}; {lines}; sandbox()", "up", "--name", "nobodys"]
+    argv = [sys.executable, "-c", f"{_IMPORT}; {lines}; sandbox()", "up", "--name", "nobodys"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 3
     assert "needs root" in done.stderr
