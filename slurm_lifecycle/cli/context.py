@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import getpass
 import os
+import pwd
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from slurm_lifecycle.ports import Slurm
     from slurm_lifecycle.service.config import Config
     from slurm_lifecycle.store.sql_store import SqlStore
+
+_LOGIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@-]{0,63}")
 
 
 @dataclass(slots=True)
@@ -53,6 +56,11 @@ class CliContext:
 
 
 def actor() -> str:
-    """Who asks, for the history: the login behind sudo where there is one."""
+    """Who asks, for the history: the login behind sudo where there is one. A courtesy, not a proof."""
     behind = os.environ.get("SUDO_USER", "")
-    return behind if behind.isidentifier() else getpass.getuser()
+    if _LOGIN.fullmatch(behind):
+        return behind
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())

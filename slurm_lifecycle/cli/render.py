@@ -20,7 +20,7 @@ _RESUME_MARGIN_S = 300
 
 _FILES = {
     "slurm-conf": ("slurm.conf.snippet",),
-    "units": ("slurm-lifecycle.service",),
+    "units": ("slurm-lifecycle.service", "slurm-lifecycle-agent.service"),
     "agent-conf": ("agent.conf",),
 }
 _TEMPLATES = {"slurm.conf.snippet": "slurm.conf.j2"}
@@ -93,6 +93,6 @@ def _add(name: str, what: tuple[str, ...], summary: str) -> None:
 
 
 _add("slurm-conf", ("slurm-conf",), "The lines for slurm.conf that wire the hooks and make reboots safe.")
-_add("units", ("units",), "The systemd unit of the daemon.")
+_add("units", ("units",), "The systemd units: the daemon's for the admin host, the agent's for the nodes.")
 _add("agent-conf", ("agent-conf",), "The agent's configuration for the compute nodes.")
 _add("all", tuple(_FILES), "All of them.")

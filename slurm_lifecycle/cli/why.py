@@ -67,9 +67,10 @@ def explain(facts: WhyFacts) -> tuple[tuple[str, str], ...]:
         lines.append(("incident", _incident(facts.incident, facts.now)))
         lines += [("attempt", _attempt(one, facts.now)) for one in facts.attempts]
     lines.append(("last tick", _tick(facts)))
-    if facts.status is not None and facts.status.why:
+    what_next = _next(facts)
+    if facts.status is not None and facts.status.why not in ("", what_next):
         lines.append(("why", facts.status.why))
-    lines.append(("next", _next(facts)))
+    lines.append(("next", what_next))
     lines += [("you can", text) for text in _you_can(facts)]
     return tuple(lines)
 

@@ -54,6 +54,10 @@ def _meaning(config: Config) -> Iterator[Remark]:
         yield Remark(Weight.NOTE, "rungs", f"{', '.join(without)}: no effect in this release, passed over")
     if policy.rungs - _ALWAYS and "return" not in policy.rungs:
         yield Remark(Weight.NOTE, "rungs", 'nodes are repaired but never returned; add "return"')
+    if Rung.RMA.value in policy.rungs and not config.node_command:
+        yield Remark(
+            Weight.NOTE, "node_command.argv", "empty: tickets will lack the serial number of the part"
+        )
     unknown = sorted(set(policy.domain_budgets) - set(policy.domains.values()))
     if unknown:
         yield Remark(Weight.PROBLEM, "budget.domain", f"no such domain: {', '.join(unknown)}; see [domains]")

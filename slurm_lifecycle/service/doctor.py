@@ -1,7 +1,7 @@
 """Gathers what `doctor` judges: slurmctld's configuration and clock, our rights, the hooks, the store."""
 
-import getpass
 import os
+import pwd
 import re
 import subprocess
 import time
@@ -35,7 +35,7 @@ def examine(config: Config, slurm: Slurm, open_store: Callable[[], object]) -> t
         TransientError: slurmctld's configuration could not be read, without which nothing can be said.
     """
     settings = slurm.config()
-    user = getpass.getuser()
+    user = _user()
     facts = SiteFacts(
         config=settings,
         nodes=_nodes(slurm),
@@ -47,6 +47,15 @@ def examine(config: Config, slurm: Slurm, open_store: Callable[[], object]) -> t
         store_problem=_store_problem(config.store_path, open_store),
     )
     return judge(facts, config.policy)
+
+
+def _user() -> str:
+    """Who we are to Slurm: by the effective uid, since USER and LOGNAME say anything."""
+    uid = os.geteuid()
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def _nodes(slurm: Slurm) -> Mapping[str, NodeView] | None:

@@ -112,7 +112,7 @@ def site(tmp_path: Path) -> Site:
         'mode = "act"\npartitions = ["gpu"]\nrungs = ["drain", "return", "reboot", "rma"]\n'
         f'[store]\npath = "{tmp_path}/store.db"\n[rma]\nfolder = "{tmp_path}/tickets"\n'
         f'[slurm]\nscontrol = "{scontrol}"\nsqueue = "{squeue}"\ntimeout_s = 5\n'
-        '[domains]\nrack1 = "n[1-4]"\n',
+        '[domains]\nrack1 = "n[1-4]"\n[node_command]\nargv = ["true", "{node}"]\n',
         encoding="utf-8",
     )
     made.slurm_says(*(record(name, "IDLE") for name in ("n1", "n2", "n3", "n4")))

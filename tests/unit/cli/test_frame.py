@@ -1,6 +1,8 @@
 """Errors, exit codes, configuration, render and db."""
 
 import json
+import os
+import pwd
 import sqlite3
 import time
 from pathlib import Path
@@ -8,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from slurm_lifecycle.cli.context import actor
 from slurm_lifecycle.cli.main import cli
 from slurm_lifecycle.cli.output import ago, clean, plain, span
 from slurm_lifecycle.core.policy import Mode
@@ -84,6 +87,14 @@ def test_config_check_finds_what_the_world_lacks(site: Site) -> None:
     assert "n5, n6, n7, n8, n9" in found["note", "domains"]
 
 
+def test_config_check_says_that_tickets_would_lack_serial_numbers(site: Site) -> None:
+    text = site.config.read_text(encoding="utf-8").replace('argv = ["true", "{node}"]', "")
+    site.config.write_text(text, encoding="utf-8")
+    result = site.run("config", "check")
+    assert result.exit_code == 0
+    assert "serial number" in result.output
+
+
 def test_config_check_without_slurm_is_exit_3(site: Site) -> None:
     (site.folder / "nodes.txt").unlink()
     result = site.run("config", "check")
@@ -129,14 +140,15 @@ def test_doctor_tells_the_line_to_change(site: Site) -> None:
     assert grades["store"] == "ok"
 
 
-def test_render_gives_what_is_shipped_in_etc() -> None:
+def test_render_gives_what_is_shipped_in_etc(tmp_path: Path) -> None:
     runner = CliRunner()
     shipped = ["--config", str(ETC / "slurm-lifecycle.toml")]
     snippet = runner.invoke(cli, [*shipped, "render", "slurm-conf"])
     assert snippet.output == (ETC / "slurm.conf.snippet").read_text(encoding="utf-8")
-    unit = runner.invoke(cli, [*shipped, "render", "units"])
-    wanted = (ETC / "slurm-lifecycle.service").read_text(encoding="utf-8")
-    assert unit.output.replace(str(ETC), "/etc/slurm-lifecycle") == wanted
+    runner.invoke(cli, [*shipped, "render", "units", "--output", str(tmp_path)])
+    for name in ("slurm-lifecycle.service", "slurm-lifecycle-agent.service"):
+        made = (tmp_path / name).read_text(encoding="utf-8").replace(str(ETC), "/etc/slurm-lifecycle")
+        assert made == (ETC / name).read_text(encoding="utf-8"), name
 
 
 def test_render_follows_the_site(site: Site) -> None:
@@ -152,6 +164,7 @@ def test_render_follows_the_site(site: Site) -> None:
     assert result.exit_code == 0
     assert sorted(path.name for path in out.iterdir()) == [
         "agent.conf",
+        "slurm-lifecycle-agent.service",
         "slurm-lifecycle.service",
         "slurm.conf.snippet",
     ]
@@ -184,6 +197,13 @@ def test_db_backup_while_the_daemon_acts_and_claim_only_without_it(site: Site) -
 )
 def test_lengths_of_time(seconds: float, words: str) -> None:
     assert span(seconds) == words
+
+
+@pytest.mark.parametrize(("sudo_user", "told"), [("ada.l", "ada.l"), ("", None), ("x y\n", None)])
+def test_who_asks(monkeypatch: pytest.MonkeyPatch, sudo_user: str, told: str | None) -> None:
+    monkeypatch.setenv("SUDO_USER", sudo_user)
+    monkeypatch.setenv("USER", "somebody-else")
+    assert actor() == (told or pwd.getpwuid(os.getuid()).pw_name)
 
 
 def test_times_and_texts() -> None:
