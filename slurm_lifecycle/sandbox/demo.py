@@ -6,14 +6,13 @@ import contextlib
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 from slurm_lifecycle.sandbox.cluster import Sandbox
-from slurm_lifecycle.sandbox.demo_cluster import BREAKER_WINDOW_S, NODES, DemoCluster
-from slurm_lifecycle.sandbox.demo_view import Row, View
+from slurm_lifecycle.sandbox.demo_cluster import BREAKER_WINDOW_S, NODES, STOP_SIGNALS, DemoCluster
 from slurm_lifecycle.sandbox.observer import Record
 from slurm_lifecycle.sandbox.scenarios import SCENARIOS, Play, Run, Scenario, Wait
 from slurm_lifecycle.sandbox.scenarios_case import Facts, Judgement, job_harm
@@ -23,8 +22,41 @@ _ROUND_S = 0.2
 DEFAULT_NAME = "demo"
 
 
+@dataclass(slots=True)
+class Row:
+    """One scenario in the table; `ok` is None until it is judged."""
+
+    name: str
+    nodes: str
+    state: str = ""
+    reason: str = ""
+    seconds: float = 0.0
+    word: str = ""
+    ok: bool | None = None
+
+
+class View(Protocol):
+    """Shows what goes on."""
+
+    def __enter__(self) -> View:
+        """Begins to show rows."""
+
+    def __exit__(self, *exception: object) -> None:
+        """Leaves the terminal in order."""
+
+    def say(self, text: str) -> None:
+        """One line."""
+
+    def show(self, rows: Sequence[Row]) -> None:
+        """The present state of all scenarios."""
+
+
 class Interrupted(Exception):
-    """Asked to stop; everything is cleaned up on the way out."""
+    """Asked to stop by a signal; everything is cleaned up on the way out."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
 
 
 @dataclass(slots=True)
@@ -120,7 +152,7 @@ def run_demo(
     chosen = choose(only)
     began = time.monotonic()
     sandbox = Sandbox.create(
-        root, name=name, nodes=NODES, agent_interval_s=4, boot_s=2.0, install_s=2.0, slurmd_timeout_s=10
+        root, name=name, nodes=NODES, agent_interval_s=4, boot_s=3.0, install_s=2.0, slurmd_timeout_s=10
     )
     with _signals(), DemoCluster(sandbox, view.say, keep=keep) as cluster, view:
         cluster.wait_watched()
@@ -132,15 +164,12 @@ def run_demo(
 
 @contextlib.contextmanager
 def _signals() -> Iterator[None]:
-    """TERM, HUP and INT end the demonstration once; while it cleans up they are not heard."""
+    """TERM, HUP and INT end the demonstration; while it cleans up they are not heard."""
 
     def stop(number: int, _frame: FrameType | None) -> None:
-        for one in numbers:
-            signal.signal(one, signal.SIG_IGN)
-        raise Interrupted(signal.Signals(number).name)
+        raise Interrupted(number)
 
-    numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-    before = {number: signal.signal(number, stop) for number in numbers}
+    before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
     try:
         yield
     finally:
@@ -203,6 +232,7 @@ def _judge(cluster: DemoCluster, one: _Playing) -> None:
     run = one.run
     incidents, findings = cluster.claims(run.node)
     facts = Facts(run.began, run.ended, run.at, run.text, incidents, findings)
+    cluster.note(run.scenario.name, asdict(facts))
     one.judgement = run.scenario.judge(cluster.record, run.node, facts)
     if one.gave_up:
         one.judgement.problems.insert(0, one.gave_up)
@@ -211,8 +241,10 @@ def _judge(cluster: DemoCluster, one: _Playing) -> None:
 def _show(cluster: DemoCluster, view: View, played: Sequence[_Playing], rows: dict[str, Row]) -> None:
     for one in played:
         row = rows[one.run.scenario.name]
-        now = cluster.record.now(one.run.node)
-        row.state, row.reason = now.state, now.reason
+        if one.judgement is None:
+            # Once judged, the node may already be another scenario's.
+            now = cluster.record.now(one.run.node)
+            row.state, row.reason = now.state, now.reason
         row.seconds = one.seconds or cluster.now() - one.run.began
         row.word = one.run.waits_for or "done"
         if one.judgement is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -19,7 +20,7 @@ from slurm_lifecycle.sandbox.settings import SandboxError
 
 NODES = 8
 ADOPT_AFTER_S = 5.0
-BREAKER_WINDOW_S = 25.0
+BREAKER_WINDOW_S = 35.0
 _COMMAND_TIMEOUT_S = 60.0
 _STOP_S = 15.0
 # An answer of the suite is not asked for again within this time: each question starts a Python.
@@ -33,6 +34,7 @@ _JOBS = (
     (12, ("--nodes=1", "--gres=gpu:1", "--cpus-per-task=1")),
 )
 _JOBS_AT_ONCE = 5
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 _CLI = (sys.executable, "-c", "from slurm_lifecycle.cli.main import main; main()")
 
 # Every figure that differs from a site's is a short time or a small number; decisions are the same.
@@ -46,7 +48,7 @@ least = 5
 [adopt]
 after = "{ADOPT_AFTER_S:g}s"
 [deadlines]
-verify_settle = "2s"
+verify_settle = "4s"
 retry_after = "3s"
 [relapse]
 # The same nodes fail again within minutes here; on a site that would be a relapse.
@@ -138,7 +140,12 @@ class DemoCluster:
         self.close()
 
     def close(self) -> None:
-        """Stops the daemon, the jobs, the observer; takes the sandbox down unless it is to be kept."""
+        """Stops the daemon, the jobs, the observer; takes the sandbox down unless it is to be kept.
+
+        A second Ctrl-C must not leave half of it behind: signals are not heard any more from here on.
+        """
+        for number in STOP_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
         for child in (self._daemon, self._observer):
             if child is not None:
                 _stop(child)
@@ -200,8 +207,9 @@ class DemoCluster:
         """
         for child, log in ((self._observer, "observer.log"), (self._daemon, "daemon.log")):
             if child is not None and child.poll() is not None:
-                words = (self._folder / log).read_text(encoding="utf-8", errors="replace").strip()
-                raise SandboxError(f"{log.partition('.')[0]} ended: {words.splitlines()[-1:]}")
+                lines = (self._folder / log).read_text(encoding="utf-8", errors="replace").splitlines()
+                words = lines[-1] if lines else "without a word"
+                raise SandboxError(f"the {log.partition('.')[0]} ended by itself: {words}")
         with self._events.open("rb") as events:
             events.seek(self._read_to)
             data = events.read()
@@ -285,6 +293,11 @@ class DemoCluster:
             answer = None
         self._answers[argv] = (time.monotonic(), answer)
         return answer
+
+    def note(self, name: str, facts: Mapping[str, Any]) -> None:
+        """Writes down what a judgement was made from, beside the observer's record."""
+        with (self._folder / "facts.jsonl").open("a", encoding="utf-8") as notes:
+            notes.write(json.dumps({"name": name, **facts}) + "\n")
 
     def claims(self, node: str) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
         """Incidents and findings that the suite has on record for a node."""

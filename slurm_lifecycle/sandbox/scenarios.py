@@ -241,9 +241,10 @@ def _breaker(run: Run) -> Play:
     world = run.world
     first, *others = run.scenario.nodes
     run.mark("injected")
-    # The first one is cured by its reboot; at that moment the bad package reaches four more.
+    # The first one is cured by its reboot. While it is under repair the bad package reaches four more; their
+    # agents need about as long to be sure of it as the reboot takes.
     world.inject(first, "driver-mismatch", clears="reboot")
-    yield Wait(run.rebooting, 40, f"{first} under repair")
+    yield Wait(lambda: world.record.fenced_at(first, world.now(), FENCE), 40, f"{first} under repair")
     for node in others:
         world.inject(node, "driver-mismatch")
     yield Wait(lambda: _trips(world) != [], 25, "the breaker")

@@ -17,8 +17,10 @@ FENCE = "slc-"
 # An action that was sent just before a moment shows itself a little after it.
 IN_FLIGHT_S = 2.5
 _MAX_GAP_S = 8.0
-# The observer sees a reservation up to one round after it was made.
-_LOOK_S = 0.5
+# The observer sees a thing up to one round after it happened, and asks for nodes, jobs, reservations in turn.
+_LOOK_S = 0.6
+# A node drains itself within a second or two of what its checks see, and they look every few seconds here.
+_AT_ONCE_S = 12.0
 
 
 @dataclass(slots=True)
@@ -116,12 +118,13 @@ class Case:
         """What the node showed from then on, what held at that moment first."""
         return self.record.story(self.node, since, self.facts.ended)
 
-    def drained_by_us(self, prefix: str) -> NodeChange | None:
+    def drained_by_us(self, prefix: str, within_s: float = _AT_ONCE_S) -> NodeChange | None:
         """The first moment at which the node was drained with the reason; a problem where there is none."""
         for change in self.story(self.injected):
             if change.at >= self.injected and change.drained_flag and change.reason.startswith(prefix):
                 after_s = change.at - self.injected
-                self.say.seen.append(f"drained {after_s:.1f} s after the fault, reason `{change.reason}`")
+                words = f"drained {after_s:.1f} s after the fault, reason `{change.reason}`"
+                self.say.expect(after_s <= within_s, words, f"{words}; must be within {within_s:g} s")
                 return change
         self.say.problems.append(f"never drained with a reason `{prefix}...`")
         return None
@@ -147,9 +150,20 @@ class Case:
             f"back in service after {after_s:.0f} s, checks of the new boot passed",
             f"in service unchecked after {after_s:.0f} s: verdict `{back.extra}`, boot before {before}",
         )
+        started = self._started_between(drained.at + _LOOK_S, at - _LOOK_S)
+        self.say.expect(not started, "no job started there meanwhile", f"jobs started there: {started}")
         left = [one.state for one in self.story(at) if one.at > at and not one.in_service]
         self.say.expect(not left, "stays in service", f"left service again: {left}")
         return at
+
+    def _started_between(self, since: float, until: float) -> list[str]:
+        """Jobs that began to run on the node in a stretch of time."""
+        return [
+            f"{job} at {change.at - since:.1f} s"
+            for job, changes in self.record.jobs.items()
+            for change in [next((one for one in changes if one.state == "RUNNING"), None)]
+            if change is not None and self.node in change.nodes and since < change.at < until
+        ]
 
     def _free_again(self, since: float) -> tuple[float, NodeChange] | None:
         """When users' jobs may start there again: in service by its state, and no fence over it."""

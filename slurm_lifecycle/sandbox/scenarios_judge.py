@@ -80,7 +80,7 @@ def driver_mismatch_reimage(record: Record, node: str, facts: Facts) -> Judgemen
     """A reboot that does not cure, then a reimage that does."""
     case = Case(record, node, facts)
     say = case.say
-    drained = case.drained_by_us("slc:DRIVER_MISMATCH")
+    drained = case.drained_by_us("slc:DRIVER_MISMATCH", within_s=30.0)
     case.rebooted(1, 2)
     say.expect(
         facts.text.get("image_after") != facts.text.get("image_before")

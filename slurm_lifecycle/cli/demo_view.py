@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
+
+from slurm_lifecycle.sandbox.demo import Row
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -15,20 +16,7 @@ if TYPE_CHECKING:
 _WORDS = 90
 
 
-@dataclass(slots=True)
-class Row:
-    """One scenario in the table; `ok` is None until it is judged."""
-
-    name: str
-    nodes: str
-    state: str = ""
-    reason: str = ""
-    seconds: float = 0.0
-    word: str = ""
-    ok: bool | None = None
-
-
-class View:
+class TerminalView:
     """Shows rows; `with` it, so that the terminal is left in order.
 
     Args:
@@ -41,7 +29,7 @@ class View:
         self._shown: dict[str, tuple[object, ...]] = {}
         self._live: Live | None = None
 
-    def __enter__(self) -> View:
+    def __enter__(self) -> TerminalView:
         if self._out.isatty():
             from rich.console import Console
             from rich.live import Live
@@ -74,7 +62,8 @@ class View:
                 self._shown[row.name] = key
                 result = {None: "", True: "OK: ", False: "FAILED: "}[row.ok]
                 reason = f" [{row.reason}]" if row.reason else ""
-                self.say(f"{row.name:24} {row.nodes.split()[0]:3} {row.state}{reason}  {result}{row.word}")
+                word = row.word if row.ok is None else row.word[:_WORDS]
+                self.say(f"{row.name:24} {row.nodes.split()[0]:3} {row.state}{reason}  {result}{word}")
 
 
 def _table(rows: Sequence[Row]) -> Table:
@@ -110,6 +99,6 @@ def summary(scenarios: Sequence[dict[str, object]], jobs: int, hurt: Sequence[st
     return "\n".join(lines)
 
 
-def default_view(*, quiet_stdout: bool) -> View:
+def default_view(*, quiet_stdout: bool) -> TerminalView:
     """A view on standard output, or on standard error where the output is for a program."""
-    return View(sys.stderr if quiet_stdout else sys.stdout)
+    return TerminalView(sys.stderr if quiet_stdout else sys.stdout)
