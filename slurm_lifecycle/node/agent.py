@@ -104,6 +104,7 @@ class Agent:
                 if self.monitor.settled and not self.reporter.pending():
                     break
                 self._wait(wakeup, end_s - time.monotonic())
+            self.monitor.end_round(system.uptime_s())
             self._publish(system.uptime_s(), force=True)
         finally:
             self._close()

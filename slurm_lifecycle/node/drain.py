@@ -56,8 +56,9 @@ _KNOWN = frozenset(
 
 
 class Act(Enum):
-    """DRAIN: update state and reason now. SETTLED: out for a reason of ours already. LATER: not now, look
-    again.
+    """What to do now.
+
+    DRAIN: update state and reason. SETTLED: out for a reason of ours already. LATER: not now, look again.
     """
 
     DRAIN = "drain"

@@ -69,9 +69,7 @@ def save_inventory(run_dir: str, boot_id: str, inventory: Inventory) -> None:
 
 
 def load_inventory(run_dir: str, boot_id: str) -> Inventory:
-    """What an earlier run of this boot saw; empty when there is none, or of another boot, or it is
-    damaged.
-    """
+    """What an earlier run of this boot saw; empty when there is none, or it is damaged."""
     try:
         with open(f"{run_dir}/{FILE_NAME}", encoding="utf-8") as file:
             raw = json.load(file)

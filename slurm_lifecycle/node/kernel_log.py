@@ -60,9 +60,7 @@ def parse_record(text: str) -> Optional[Record]:
 
 
 def split_records(text: str) -> Tuple[List[str], str]:
-    """Cut a chunk of a log file into records; the second part is the beginning of one that is not yet
-    complete.
-    """
+    """Cut a chunk of a log file into records; the second part begins a record that is not complete yet."""
     complete, newline, rest = text.rpartition("\n")
     if not newline:
         return [], text
@@ -99,9 +97,7 @@ class KernelLog:
         os.close(self.fd)
 
     def read(self) -> List[Record]:
-        """New records that the kernel logged; at most a few thousand at once, so call again until there are
-        none.
-        """
+        """New records of the kernel; at most a few thousand at once, so call again until there are none."""
         texts = self._read_file() if self.polled else self._read_device()
         records = []
         for text in texts:

@@ -23,6 +23,7 @@ CONFIRM_AFTER_S = 5.0
 DEEP_EVERY_S = 3600.0
 KMSG_FILE_POLL_S = 0.2
 _GPU_PROBE, _FS_PROBE = "nvml", "filesystems"
+_ROUND = "probe.round"
 _PCI_DEVICES = "/sys/bus/pci/devices"
 
 
@@ -120,9 +121,21 @@ class Monitor:
                 self._collect(probe, result, now_s)
         if now_s >= self._next_round_s and self.idle:
             self._start_round(now_s)
+        if self.settled and self.tracker.is_open(_ROUND, "CHECK_FAILED", "agent"):
+            self._apply(_ROUND, (), now_s)
         self.tracker.tick(now_s)
         self.state.findings = self.tracker.findings
         self.state.occurrences = self.tracker.occurrences
+
+    def end_round(self, now_s: float) -> None:
+        """Say so where a one-shot run is over before all checks were: silence would read as all well.
+
+        Args:
+            now_s: uptime.
+        """
+        if not self.settled:
+            sign = Sign("CHECK_FAILED", "agent", "checks did not finish in time")
+            self.tracker.raise_sign(_ROUND, self._limited("probe", sign), now_s)
 
     def close(self) -> None:
         """Give up running probes and close the log."""

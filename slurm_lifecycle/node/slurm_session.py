@@ -144,9 +144,7 @@ def _look(request: Request) -> Generator[Sequence[str], Result, NodeRecord]:
 
 
 def _update(request: Request, assignments: List[str]) -> Generator[Sequence[str], Result, str]:
-    """Returns why it failed, empty when it did not. The outcome of a command that hung is read from the
-    node.
-    """
+    """Why it failed, empty when it did not; what a command that hung has done is read from the node."""
     result = yield [request.scontrol, "update", f"NodeName={request.node}", *assignments]
     return "" if result.outcome is Outcome.DONE else f"scontrol update: {_describe(result)}"
 

@@ -55,9 +55,7 @@ def save_state(run_dir: str, state: AgentState) -> None:
 
 
 def load_state(run_dir: str, boot_id: str) -> AgentState:
-    """What was remembered in this boot; a fresh state after a reboot, or when the file is missing or
-    damaged.
-    """
+    """What was remembered in this boot; a fresh state after a reboot, or when the file is damaged."""
     try:
         with open(f"{run_dir}/{FILE_NAME}", encoding="utf-8") as file:
             raw = json.load(file)

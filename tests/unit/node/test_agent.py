@@ -267,6 +267,15 @@ def test_a_missing_scontrol_is_an_error_of_one_line(node: Node, start: Start) ->
     assert agent.poll() is None
 
 
+def test_a_run_that_is_over_before_its_checks_does_not_say_ok(node: Node) -> None:
+    node.gpus.update({"hang": 1})
+    done = node.once("--budget-s", "2")
+    assert (done.returncode, node.verdict()[:2]) == (0, ("warn", "CHECK_FAILED"))
+    node.gpus.update({"hang": None})
+    node.once()
+    assert node.verdict()[0] == "ok"
+
+
 def test_once_is_bounded_when_slurm_hangs(node: Node) -> None:
     _scontrol(node, "sleep 300")
     begin = time.monotonic()

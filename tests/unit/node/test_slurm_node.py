@@ -266,6 +266,24 @@ def test_a_foreign_reason_is_never_overwritten(state: str, reason: str) -> None:
     assert slurm.reason == reason
 
 
+@pytest.mark.parametrize(
+    ("state", "reason", "refused", "issued"),
+    [
+        ("IDLE+DRAIN", "Prolog error", True, True),
+        ("IDLE+DRAIN", "Prolog error", False, False),
+        ("IDLE", "", True, False),  # a person undrained the node and no prolog has failed since
+        ("IDLE+DRAIN", "person at work", True, False),
+    ],
+)
+def test_a_known_fault_only_gets_its_reason_back(
+    state: str, reason: str, refused: bool, issued: bool
+) -> None:
+    slurm = _Slurm(state, reason)
+    report = slurm.talk(Request("scontrol", "n1", (_finding(),), None, replace_only=True), refused)
+    assert report.issued is issued
+    assert slurm.reason == ("slc:XID79 gpu3 fell off the bus" if issued else reason)
+
+
 def test_hold_in_the_comment_stops_the_drain_and_not_the_verdict() -> None:
     slurm = _Slurm(comment="rack 7 slc1[hold]")
     report = slurm.talk(_BOTH)
