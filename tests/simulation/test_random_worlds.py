@@ -1,4 +1,4 @@
-"""Seeded worlds: faults, people, jobs, lost calls and restarts at random; safety at every step, then liveness.
+"""Seeded worlds: faults, people, jobs, lost calls at random; safety at every step, then liveness.
 
 First everything happens; then it stops, people finish what waits for them, and the fleet must come to rest
 with every node back in service.
