@@ -120,7 +120,7 @@ class Child:
         return None if self._eof or self.result is not None else self.fd
 
     def poll(self) -> Optional[Result]:
-        """Read what there is; settle the result when it ended or its time is over. Blocks for moments only."""
+        """Read what there is; settle the result when it ended or its time is over. It blocks briefly."""
         if self.result is not None:
             return self.result
         self._read()
