@@ -147,15 +147,18 @@ class Draft:
         """The open trip that stops new work on the node."""
         return blocking_trip(self.trips.values(), scopes_of(view, self.policy))
 
+    @property
+    def only_watching(self) -> str:
+        """Why no action at all may be planned in this tick, not even to finish something; "" when it may."""
+        return self.claim_problem or ("" if self.policy.mode is Mode.ACT else "observe mode")
+
     def not_allowed(self, view: NodeView, what: str) -> str:
         """Why `what` (a rung, `drain` or `return`) may not be done on the node; "" when it may."""
         hold = self.holds.get(view.name)
         if hold is not None:
             return f"held by {hold.actor}: {hold.text}; would {what}"
-        if self.claim_problem:
-            return f"{self.claim_problem}; would {what}"
-        if self.policy.mode is not Mode.ACT:
-            return f"observe mode; would {what}"
+        if self.only_watching:
+            return f"{self.only_watching}; would {what}"
         allowed = self.policy.partitions
         outside = [] if EVERYWHERE in allowed else [one for one in view.partitions if one not in allowed]
         if outside or not (allowed or view.partitions):

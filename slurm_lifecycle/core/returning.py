@@ -136,6 +136,9 @@ def returning(draft: Draft, incident: Incident, view: NodeView) -> None:
         return
     fence = draft.fence_of(incident)
     if fence is not None and fence.name in draft.fleet.observation.reservations:
+        if draft.only_watching:
+            draft.hold(view.name, f"returning: {draft.only_watching}; would remove the fence")
+            return
         draft.act(RemoveFence(fence.name, view.name))
         draft.hold(view.name, "returning: fence is being removed")
         return
