@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -129,10 +130,9 @@ def test_a_person_drains_or_undrains_while_the_node_is_verified(
         for node in ("n5", "n6"):
             sandbox.inject(node, "xid", code=79, gpu=3)
         for node in ("n5", "n6"):
-            wait_until(
-                lambda n=node: daemon.says("-> verifying", f'"{n}"'), f"{node}: {daemon.text()[-2000:]}"
-            )
-            wait_until(lambda n=node: "reboot issued" in slurm.node(n).reason, f"{node} drained by us")
+            words = ("-> verifying", f'"{node}"')
+            wait_until(partial(daemon.says, *words), f"{node}: {daemon.text()[-2000:]}")
+            assert "reboot issued" in slurm.node(node).reason
         slurm.drain("n5", REASON)
         slurm.undrain("n6")
         _untouched(slurm, "n5")
