@@ -54,7 +54,7 @@ class TerminalView:
     def show(self, rows: Sequence[Row]) -> None:
         """The present state of all scenarios."""
         if self._live is not None:
-            self._live.update(_table(rows))
+            self._live.update(rows_table(rows))
             return
         for row in rows:
             key = (row.state, row.reason, row.word, row.ok)
@@ -66,7 +66,8 @@ class TerminalView:
                 self.say(f"{row.name:24} {row.nodes.split()[0]:3} {row.state}{reason}  {result}{word}")
 
 
-def _table(rows: Sequence[Row]) -> Table:
+def rows_table(rows: Sequence[Row]) -> Table:
+    """The table that a terminal shows."""
     from rich.markup import escape
     from rich.table import Table
 

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 from slurm_lifecycle.sandbox.cluster import Sandbox
 from slurm_lifecycle.sandbox.demo_cluster import BREAKER_WINDOW_S, NODES, STOP_SIGNALS, DemoCluster
-from slurm_lifecycle.sandbox.observer import Record
 from slurm_lifecycle.sandbox.scenarios import SCENARIOS, Play, Run, Scenario, Wait
 from slurm_lifecycle.sandbox.scenarios_case import Facts, Judgement, job_harm
+from slurm_lifecycle.sandbox.scenarios_record import Record
 from slurm_lifecycle.sandbox.settings import SandboxError
 
 _ROUND_S = 0.2

@@ -15,7 +15,7 @@ from typing import Any
 
 from slurm_lifecycle.sandbox import observer, preflight, procs
 from slurm_lifecycle.sandbox.cluster import Sandbox
-from slurm_lifecycle.sandbox.observer import Record
+from slurm_lifecycle.sandbox.scenarios_record import Record
 from slurm_lifecycle.sandbox.settings import SandboxError
 
 NODES = 8
@@ -122,7 +122,9 @@ class DemoCluster:
     def __enter__(self) -> DemoCluster:
         if self.sandbox.root.exists() and self.sandbox.is_up():
             name = self.sandbox.settings.name
-            raise SandboxError(f"a sandbox {name!r} runs already: `sandbox down --name {name}` first")
+            raise SandboxError(
+                f"a sandbox {name!r} runs already: `slurm-lifecycle sandbox down --name {name}`, or --name"
+            )
         try:
             self.sandbox.up(self._say)
             self._folder.mkdir()

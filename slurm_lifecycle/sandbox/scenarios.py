@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from slurm_lifecycle.sandbox import scenarios_judge as judge
 from slurm_lifecycle.sandbox.faults import base_nvml
-from slurm_lifecycle.sandbox.observer import Record
 from slurm_lifecycle.sandbox.scenarios_case import FENCE, Facts, Judgement
+from slurm_lifecycle.sandbox.scenarios_record import Record
 
 ADMIN_REASON = "maintenance: fan swap, ticket 4711 [ask Kim] = do NOT touch"
 MISMATCH_NODES = ("n6", "n1", "n3", "n5", "n7")
@@ -206,10 +206,15 @@ def _admin_drain(run: Run) -> Play:
 
 
 def _app_xid13(run: Run) -> Play:
+    world = run.world
+    # The application at fault: it may run on, or end by itself.
+    run.text["job"] = job = world.submit(8, "--nodelist", run.node, "--gres=gpu:4", "--cpus-per-task=4")
+    yield Wait(lambda: _job(world, job) == "RUNNING", 30, "its job")
     run.mark("injected")
-    run.world.inject(run.node, "xid", code=13, gpu=2)
-    yield Wait(lambda: " warn XID13 " in run.world.record.now(run.node).extra, 20, "the node's own verdict")
-    yield run.stays(_WATCH_S, "that nothing is drained")
+    world.inject(run.node, "xid", code=13, gpu=2)
+    yield Wait(lambda: " warn XID13 " in world.record.now(run.node).extra, 20, "the node's own verdict")
+    yield Wait(lambda: _job(world, job) == "COMPLETED", 30, "the job's own end")
+    yield run.stays(_STAYS_S, "that nothing is drained")
 
 
 def _daemon_killed(run: Run) -> Play:

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from slurm_lifecycle.sandbox.observer import JobChange, NodeChange, Record
+from slurm_lifecycle.sandbox.observer import JobChange, NodeChange
+from slurm_lifecycle.sandbox.scenarios_record import Record
 
 OURS = "slc:"
 FENCE = "slc-"
@@ -188,9 +189,21 @@ class Case:
             self.say.expect(fenced, "fenced by a MAINT reservation", "rebooted without a fence")
         return requests
 
+    def job_completed(self, job: str) -> float | None:
+        """When the scenario's own job ended by itself: COMPLETED, never requeued."""
+        changes = self.record.jobs.get(job, [])
+        harm = job_harm(changes)
+        done = next((change.at for change in changes if change.state == "COMPLETED"), None)
+        self.say.expect(
+            not harm and done is not None,
+            "its job ran to its end: COMPLETED, 0 restarts",
+            f"its job: {harm or 'did not complete'}",
+        )
+        return done
+
     def jobs_left_alone(self, spare: str = "") -> None:
         """No job that was on the node was killed, requeued or failed."""
-        jobs = self.record.jobs_on(self.node, self.facts.began)
+        jobs = self.record.jobs_on(self.node, self.facts.began, self.facts.ended)
         hurt = [f"job {job}: {why}" for job, one in jobs.items() if job != spare and (why := job_harm(one))]
         self.say.problems += hurt
         others = len(jobs.keys() - {spare})

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slurm_lifecycle.sandbox.observer import Record
 from slurm_lifecycle.sandbox.scenarios_case import (
     FENCE,
     IN_FLIGHT_S,
@@ -15,10 +14,10 @@ from slurm_lifecycle.sandbox.scenarios_case import (
     Case,
     Facts,
     Judgement,
-    job_harm,
     verdict_of,
     verdicts_by_boot,
 )
+from slurm_lifecycle.sandbox.scenarios_record import Record
 
 # The breaker must hold for so long, against work that otherwise starts within seconds, to have been seen.
 _BREAKER_DWELL_S = 6.0
@@ -29,24 +28,17 @@ def xid79_busy(record: Record, node: str, facts: Facts) -> Judgement:
     case = Case(record, node, facts)
     say = case.say
     drained = case.drained_by_us("slc:XID79 gpu3")
-    changes = record.jobs.get(facts.text.get("job", ""), [])
-    harm = job_harm(changes)
-    done = [change.at for change in changes if change.state == "COMPLETED"]
-    say.expect(
-        not harm and bool(done),
-        "its job ran to its end: COMPLETED, 0 restarts",
-        harm or "its job did not complete",
-    )
+    done = case.job_completed(facts.text.get("job", ""))
     requests = case.rebooted(1, 1)
     if drained is None:
         return say
-    running = [change for change in changes if change.state == "RUNNING" and change.at <= drained.at]
     say.expect(
-        bool(running) and not (done and done[0] < drained.at),
+        record.job_state(facts.text.get("job", ""), drained.at) == "RUNNING",
         "the job was running when the node was drained",
         "the job was not running when the node was drained",
     )
-    early = [at for at in requests if not done or at < done[0] - 1.0]
+    # The log has the time of the request, the job's end is seen up to a round later.
+    early = [at for at in requests if done is None or at < done - 1.0]
     say.expect(
         not early, "nothing was done to the node before the job ended", "rebooted before its job ended"
     )
@@ -143,7 +135,8 @@ def app_xid13(record: Record, node: str, facts: Facts) -> Judgement:
     say.expect(recorded, "the suite recorded the finding", "the suite has no finding XID13")
     opened = [claim for claim in facts.claims if claim.get("code") == "XID13"]
     say.expect(not opened, "and opened no incident", "the suite opened an incident for it")
-    case.jobs_left_alone()
+    case.job_completed(facts.text.get("job", ""))
+    case.jobs_left_alone(spare=facts.text.get("job", ""))
     return say
 
 
