@@ -62,8 +62,12 @@ class TerminalView:
                 self._shown[row.name] = key
                 result = {None: "", True: "OK: ", False: "FAILED: "}[row.ok]
                 reason = f" [{row.reason}]" if row.reason else ""
-                word = row.word if row.ok is None else row.word[:_WORDS]
+                word = row.word if row.ok is None else _short(row.word)
                 self.say(f"{row.name:24} {row.nodes.split()[0]:3} {row.state}{reason}  {result}{word}")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _WORDS else f"{text[: _WORDS - 3].rstrip()}..."
 
 
 def rows_table(rows: Sequence[Row]) -> Table:
@@ -78,7 +82,7 @@ def rows_table(rows: Sequence[Row]) -> Table:
         colour = {None: "", True: "green", False: "red"}[row.ok]
         result = {None: "", True: "OK  ", False: "FAILED  "}[row.ok]
         cells = (row.name, row.nodes, row.state, row.reason, f"{row.seconds:.0f}" if row.word else "")
-        table.add_row(*map(escape, cells), escape(result + row.word[:_WORDS]), style=colour)
+        table.add_row(*map(escape, cells), escape(result + _short(row.word)), style=colour)
     return table
 
 

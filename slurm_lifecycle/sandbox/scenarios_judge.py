@@ -114,6 +114,8 @@ def admin_drain_untouched(record: Record, node: str, facts: Facts) -> Judgement:
     fences = record.fences_over(node, facts.began, FENCE)
     say.expect(not fences, "no fence", f"fenced by {fences}")
     case.rebooted(0, 0)
+    recorded = any(one.get("code") == "XID79" for one in facts.findings)
+    say.expect(recorded, "the suite recorded the finding", "the suite has no finding XID79")
     case.claimed(code="XID79", step="held", hold="foreign")
     case.jobs_left_alone()
     return say
@@ -231,6 +233,8 @@ def breaker(record: Record, nodes: Sequence[str], facts: Facts) -> Judgement:
     spared = [n for n in nodes if not record.reboot_requests(n, facts.began, reset)]
     say.expect(bool(spared), f"never rebooted: {' '.join(spared)}", "every node was rebooted: no breaker")
     _first_is_finished(case, tripped, reset)
+    for node in nodes[1:]:
+        _not_let_go(record, node, tripped, facts.at.get("lifted", reset), say)
     out = [node for node in nodes if not record.now(node).in_service]
     say.expect(not out, "all in service after lift and reset", f"still out: {' '.join(out)}")
     for node in nodes:
@@ -254,3 +258,11 @@ def _first_is_finished(case: Case, tripped: float, reset: float) -> None:
         f"{node} was finished and returned {back[0] - tripped:.0f} s after the trip" if back else "",
         f"{node} was not returned while the breaker was open",
     )
+
+
+def _not_let_go(record: Record, node: str, tripped: float, until: float, say: Judgement) -> None:
+    """A trip undrains nothing by itself: what was drained by then stays so until a person lifts it."""
+    story = record.story(node, tripped + IN_FLIGHT_S, until)
+    if story and story[0].drained_flag:
+        stays = all(change.drained_flag for change in story)
+        say.expect(stays, f"{node} stays drained meanwhile", f"{node} was let go while the breaker was open")

@@ -422,3 +422,16 @@ def test_a_breaker_that_was_reset_at_once_proves_nothing() -> None:
     facts = _facts("breaker")
     facts.at["reset"] = facts.at["tripped"] + 1.0
     assert any("not held for long enough" in p for p in _judge("breaker", _events(), facts).problems)
+
+
+def test_a_trip_that_undrains_by_itself_is_seen() -> None:
+    facts = _facts("breaker")
+    drained = [
+        node
+        for node in _BY_NAME["breaker"].nodes[1:]
+        if "DRAIN" in _last_node_event(_events(), node, facts.at["tripped"] + 2.5)["state"]
+    ]
+    assert drained, "the recording has a node that was drained when the breaker tripped"
+    last = _last_node_event(_events(), drained[0], facts.at["lifted"])
+    judgement = _with("breaker", {**last, "at": facts.at["lifted"] - 1.0, "state": "IDLE"})
+    assert f"{drained[0]} was let go while the breaker was open" in judgement.problems
