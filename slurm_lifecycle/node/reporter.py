@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import random
 import time
-from typing import Callable, List, Optional, Tuple
+from typing import Callable, FrozenSet, List, Optional, Tuple
 
 from slurm_lifecycle.node import drain
 from slurm_lifecycle.node.child import Child, Result
 from slurm_lifecycle.node.config import AgentConfig
 from slurm_lifecycle.node.findings import Finding
+from slurm_lifecycle.node.release import Release, ReleaseSession, refused_jobs, release
 from slurm_lifecycle.node.slurm_node import UnknownNodeError
 from slurm_lifecycle.node.slurm_session import (
     Report,
@@ -26,6 +27,7 @@ from slurm_lifecycle.node.verdict import Segment, Verdict
 COMMAND_TIMEOUT_S = 10.0
 RETRY_FIRST_S = 1.0
 RETRY_MAX_S = 60.0
+RELEASE_AGAIN_S = 5.0
 LOOK_AGAIN_S = 30.0
 """How often to look whether a drain that was not allowed has become so."""
 
@@ -62,6 +64,11 @@ class Reporter:
         self._due: Tuple[Finding, ...] = ()
         self._refusal = ""
         self._replace_only = False
+        self._held_jobs: Tuple[str, ...] = ()
+        self._settled_jobs: FrozenSet[str] = frozenset()
+        self._releasing = ""
+        self._release: Optional[ReleaseSession] = None
+        self._release_not_before_s = 0.0
 
     # ---------------------------------------------------------------- the loop's side
 
@@ -79,6 +86,8 @@ class Reporter:
             waits.append(self._not_before_s - now_s)
         if self._due:
             waits.append(max(self._not_before_s, self._drain_not_before_s) - now_s)
+        if self._held_jobs:
+            waits.append(max(self._not_before_s, self._release_not_before_s) - now_s)
         return max(0.0, min(waits)) if waits else 3600.0
 
     @property
@@ -102,6 +111,7 @@ class Reporter:
             self.state.announced = verdict.published
             self._published = False
             self._not_before_s = 0.0 if self._failures == 0 else self._not_before_s
+        self._look_for_held_jobs()
         due = drain.wanted(findings, frozenset(self.state.done))
         self._replace_only = not due and refused_recently(self.config.run_dir, time.time())
         if self._replace_only:
@@ -134,7 +144,10 @@ class Reporter:
             if result is None:
                 return
             self._child = None
-            self._step(result, now_s)
+            if self._release is not None:
+                self._step_release(result, now_s)
+            else:
+                self._step(result, now_s)
 
     def close(self) -> None:
         """Give up a running command; what it did is read from the node next time."""
@@ -152,6 +165,10 @@ class Reporter:
         if not self._published and self.config.channel == "extra" and self.state.announced is not None:
             segment = Segment(self.state.boot_id, self.state.seq, *self.state.announced)
         if not due and segment is None:
+            if self._held_jobs and now_s >= self._release_not_before_s:
+                self._releasing = self._held_jobs[0]
+                self._release = release(self.config.scontrol, self.node, self._releasing)
+                self._step_release(None, now_s)
             return
         wall_s = time.time()
         refused = refused_recently(self.config.run_dir, wall_s)
@@ -178,6 +195,37 @@ class Reporter:
             )
             self._retry_at(now_s + delay_s)
             self._note((f"Slurm does not answer, will try again: {error}",))
+
+    def _look_for_held_jobs(self) -> None:
+        if self.config.mode != "drain" or os.path.exists(self.config.stop_file):
+            self._held_jobs = ()
+            return
+        refused = refused_jobs(self.config.run_dir, time.time())
+        self._settled_jobs &= frozenset(refused)
+        self._held_jobs = tuple(job for job in refused if job not in self._settled_jobs)
+
+    def _step_release(self, answer: Optional[Result], now_s: float) -> None:
+        assert self._release is not None
+        job = self._releasing
+        try:
+            command = next(self._release) if answer is None else self._release.send(answer)
+            self._child = Child(list(command), COMMAND_TIMEOUT_S)
+            return
+        except StopIteration as end:
+            outcome = end.value
+        except OSError as error:
+            outcome = Release.LATER
+            self._note((f"cannot look at refused job {job}: {error.strerror}",))
+        self._release = None
+        if outcome is Release.LATER:
+            # To the end of the queue, so that one job does not keep the others waiting.
+            self._held_jobs = (*(one for one in self._held_jobs if one != job), job)
+            self._release_not_before_s = now_s + RELEASE_AGAIN_S
+            return
+        self._settled_jobs |= {job}
+        self._held_jobs = tuple(one for one in self._held_jobs if one != job)
+        if outcome is Release.RELEASED:
+            self._log(f"released job {job}, which this node's prolog had refused")
 
     def _retry_at(self, when_s: float) -> None:
         self._session = None
