@@ -2,13 +2,14 @@
 # make demo    a real local Slurm with emulated GPU nodes: faults found, drained, repaired, checked, returned
 # make test    everything: lint, types, imports, all tests, the live ones included
 # make check   the fast tiers only
+# make figures the figures of the node side, on a sandbox (12 minutes)
 # make clean   remove what the build and the tests made
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.packages
-SOURCES := slurm_lifecycle tests
+SOURCES := slurm_lifecycle tests benchmarks
 
 # What the sandbox and the live tests run, and the packages that hold it on Debian and Ubuntu.
 SYSTEM_COMMANDS := slurmctld slurmd scontrol squeue munged gcc unshare nsenter ss
@@ -16,7 +17,9 @@ SYSTEM_PACKAGES := slurmctld slurmd slurm-client munge gcc libc6-dev util-linux 
 
 export PATH := $(PATH):/usr/sbin:/sbin
 
-.PHONY: setup system demo test check lint types imports unit clean
+FIGURES ?=
+
+.PHONY: setup system demo test check figures lint types imports unit clean
 .DEFAULT_GOAL := check
 
 setup: system $(STAMP)
@@ -55,6 +58,9 @@ test: setup lint types imports
 
 check: setup lint types imports
 	$(BIN)/python -m pytest -m "not live" --ignore=tests/live --ignore=tests/contract
+
+figures: setup
+	$(BIN)/python benchmarks/figures.py $(FIGURES)
 
 lint: $(STAMP)
 	$(BIN)/ruff check $(SOURCES)
