@@ -33,8 +33,8 @@ from slurm_lifecycle.sandbox.state import State
 Progress = Callable[[str], None]
 _COMMAND_TIMEOUT_S = 30.0
 # Measured on 22.05: about 1 s after its start slurmctld asks every node once. Where the answer comes in just
-# after a reboot was issued, the node returns as "unexpectedly rebooted" and stays in REBOOT_ISSUED: 16 of 32 reboots
-# at once, none of 168 a second or more later.
+# after a reboot was issued, the node returns as "unexpectedly rebooted" and stays in REBOOT_ISSUED:
+# 16 of 32 reboots at once, none of 168 a second or more later.
 _SETTLE_S = 2.5
 
 
