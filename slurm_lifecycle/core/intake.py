@@ -65,7 +65,11 @@ def _take_verdict(draft: Draft, view: NodeView) -> None:
 
 def _take_slurm_reason(draft: Draft, view: NodeView) -> None:
     owner = draft.owner(view)
-    code = {Owner.SLURM: slurm_reason_code(view.reason), Owner.TOOL: "FOREIGN_TOOL"}.get(owner, "")
+    code = ""
+    if owner is Owner.SLURM:
+        code = slurm_reason_code(view.reason)
+    elif owner is Owner.TOOL:
+        code = "FOREIGN_TOOL"
     wanted = (code and draft.policy.adopt_slurm) or owner is Owner.TOOL
     if wanted and understood(view):
         key = (view.name, code, NO_COMPONENT)
