@@ -120,6 +120,11 @@ def entry_index(
     ]
     within_7d = 1 + sum(1 for one in past if now - one.opened_at < 7 * DAY_S)
     within_28d = 1 + sum(1 for one in past if now - one.opened_at < 28 * DAY_S)
+    if incident.fault_class is FaultClass.TRANSIENT:
+        # A task that could not be killed says little of the hardware: checks, and a reboot the third time.
+        reboot = next((index for index, rule in enumerate(path) if rule.rung is Rung.REBOOT), 0)
+        often = within_7d >= policy.lemon_7d
+        return (reboot, f"{within_7d} incidents in 7 days") if often else (0, "")
     if within_7d >= policy.lemon_7d or within_28d >= policy.lemon_28d:
         return max(len(path) - 1, 0), f"{within_7d} incidents in 7 days, {within_28d} in 28"
     for one in past:

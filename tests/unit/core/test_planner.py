@@ -453,3 +453,16 @@ def test_no_verdict_of_the_new_boot_is_no_return() -> None:
     assert not world.sent(Undrain)
     assert not world.sent(RemoveFence)
     assert any(isinstance(one, Notice) and one.urgency == "page" for one in world.log)
+
+
+def test_transient_reasons_of_slurm_are_checked_and_rebooted_the_third_time() -> None:
+    world = World()
+    rungs: list[int] = []
+    for _ in range(3):
+        before = len(world.sent(StartAttempt))
+        world.set_state("n3", "DRAIN", reason="Kill task failed")
+        world.run_until(lambda w: w.incident("n3") is not None)
+        world.run_until(settled)
+        rungs.append(len(world.sent(StartAttempt)) - before)
+    assert rungs == [0, 0, 1]
+    assert world.closed("n3").cured_by == "reboot"
