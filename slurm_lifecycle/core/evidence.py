@@ -2,12 +2,15 @@
 
 from slurm_lifecycle.core.draft import Draft
 from slurm_lifecycle.core.model import Attempt, AttemptOutcome, NodeView, ProvisionState, Rung, Step
-from slurm_lifecycle.core.ownership import REBOOT_TOKENS, understood
+from slurm_lifecycle.core.ownership import REBOOT_TOKENS, is_drained, understood
 from slurm_lifecycle.core.plan import StartAttempt
 from slurm_lifecycle.core.transitions import update
 
 # By their contract these do nothing twice for one operation id.
 IDEMPOTENT_RUNGS = frozenset({Rung.REIMAGE, Rung.RMA, Rung.RESEAT})
+
+
+UNSENT_AFTER_S = 120.0
 
 
 def judge_open_attempts(draft: Draft) -> None:
@@ -42,9 +45,29 @@ def _judge(draft: Draft, attempt: Attempt, view: NodeView | None) -> tuple[Attem
             judged = _judge_reimage(draft, attempt, view)
             if judged is not None:
                 return judged
+        if attempt.rung is Rung.REBOOT and _never_sent(draft, attempt, view):
+            return AttemptOutcome.CANCELLED, "the daemon ended before it was sent"
     if overdue:
         return AttemptOutcome.AMBIGUOUS, "no evidence by its deadline"
     return None
+
+
+def _never_sent(draft: Draft, attempt: Attempt, view: NodeView) -> bool:
+    """The daemon died between writing a reboot down and sending it.
+
+    slurmctld shows a reboot from the moment it takes the request, until a newer boot registers. A node that
+    long afterwards shows neither, and still lives in the old boot, never got one. The time is for a request
+    that a slurmctld which hung carries out late (measured: also after the client was killed).
+    """
+    verdict = draft.verdict(view)
+    return (
+        not attempt.sent
+        and draft.now - attempt.created_at >= UNSENT_AFTER_S
+        and not view.state & REBOOT_TOKENS
+        and verdict is not None
+        and verdict.boot_id == attempt.boot_before
+        and is_drained(view, draft.jobs_on(view.name))
+    )
 
 
 def _judge_reimage(draft: Draft, attempt: Attempt, view: NodeView) -> tuple[AttemptOutcome, str] | None:

@@ -147,7 +147,7 @@ _OTHER: Tuple[Fault, ...] = (
     Fault("SRAM_THRESHOLD", FaultClass.HARDWARE, "SRAM error threshold exceeded", ClearRule.CONDITION),
     Fault("REMAP_PENDING", FaultClass.PENDING_REMAP, "row remap pending", ClearRule.CONDITION),
     Fault("REMAP_FAILURE", FaultClass.HARDWARE, "row remap failed", ClearRule.CONDITION),
-    Fault("DRIVER_MISMATCH", FaultClass.SOFTWARE, "driver and library differ", ClearRule.CONDITION),
+    Fault("DRIVER_MISMATCH", FaultClass.SOFTWARE, "kernel module and library differ", ClearRule.CONDITION),
     Fault("DRIVER_DOWN", FaultClass.SOFTWARE, "driver not loaded or not answering", ClearRule.CONDITION),
     Fault("INFOROM", FaultClass.HARDWARE, "InfoROM corrupted", ClearRule.CONDITION),
     Fault("GPU_IRQ", FaultClass.REBOOT, "GPU interrupt problem", ClearRule.CONDITION),

@@ -40,7 +40,8 @@ def advance(draft: Draft, incident: Incident) -> None:
     elif incident.step is Step.HELD:
         held(draft, incident, view)
     elif view.state & REBOOT_TOKENS:
-        draft.hold(incident.node, "a reboot that is not ours is under way")
+        # Also a node that Slurm 22.05 leaves in REBOOT_ISSUED after a real boot, until ResumeTimeout.
+        draft.hold(incident.node, "Slurm shows a reboot under way: nothing is done until it ends")
     elif incident.step is Step.DRAINING:
         draining(draft, incident, view)
     elif incident.step is Step.REPAIRING:

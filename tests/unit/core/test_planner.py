@@ -350,12 +350,15 @@ def test_lost_calls_only_cost_time() -> None:
 
 
 def test_reboot_without_evidence_is_ambiguous_and_not_repeated() -> None:
-    world = World()
-    world.lose = lambda action: isinstance(action, StartAttempt)
+    world = World(reboot_ticks=10_000)
     world.fault("n3", "XID79")
+    world.run_until(lambda w: bool(w.sent(StartAttempt)))
+    world.rebooting.clear()
     world.run_until(lambda w: any(one.outcome is not None for one in w.records.attempts), ticks=1000)
+    # What 22.05 does when a reboot passes ResumeTimeout: DOWN, and the drain is gone.
+    reason = world.nodes["n3"].reason + " : reboot timed out"
+    world.set_state("n3", "DOWN", drop=("REBOOT_ISSUED", "DRAIN"), reason=reason)
     assert world.records.attempts[0].outcome is AttemptOutcome.AMBIGUOUS
-    world.lose = lambda action: False
     world.run_until(lambda w: w.step("n3") is Step.AWAITING_PERSON)
     reboots = [
         one
@@ -466,3 +469,15 @@ def test_transient_reasons_of_slurm_are_checked_and_rebooted_the_third_time() ->
         rungs.append(len(world.sent(StartAttempt)) - before)
     assert rungs == [0, 0, 1]
     assert world.closed("n3").cured_by == "reboot"
+
+
+def test_reboot_written_down_but_never_sent_is_tried_anew() -> None:
+    world = World()
+    world.lose = lambda action: isinstance(action, StartAttempt) and len(world.records.attempts) == 1
+    world.fault("n3", "XID79")
+    world.run_until(settled)
+    outcomes = [one.outcome for one in world.records.attempts]
+    assert outcomes == [AttemptOutcome.CANCELLED, AttemptOutcome.SUCCEEDED]
+    assert world.records.attempts[0].ended_at is not None
+    assert world.records.attempts[0].ended_at - world.records.attempts[0].created_at >= 120.0
+    assert world.boots["n3"] == 2
