@@ -13,7 +13,7 @@ SOURCES := slurm_lifecycle tests benchmarks
 
 # What the sandbox and the live tests run, and the packages that hold it on Debian and Ubuntu.
 SYSTEM_COMMANDS := slurmctld slurmd scontrol squeue munged gcc unshare nsenter ss
-SYSTEM_PACKAGES := slurmctld slurmd slurm-client munge gcc libc6-dev util-linux iproute2 procps
+SYSTEM_PACKAGES := slurmctld slurmd slurm-client munge gcc libc6-dev util-linux iproute2 procps python3-venv
 
 export PATH := $(PATH):/usr/sbin:/sbin
 
@@ -30,6 +30,7 @@ system:
 	for command in $(SYSTEM_COMMANDS); do \
 	  command -v $$command >/dev/null 2>&1 || missing="$$missing $$command"; \
 	done; \
+	$(PYTHON) -c 'import ensurepip' >/dev/null 2>&1 || missing="$$missing python3-venv"; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
 	  echo "installing for the sandbox (missing:$$missing): $(SYSTEM_PACKAGES)"; \

@@ -1,8 +1,8 @@
-"""Lets a job go that our own prolog refused: Slurm requeues it held, though nothing is wrong with the job.
+"""Lets a job go that our own prolog refused: Slurm requeues it held, though nothing is wrong with it.
 
-A batch job whose prolog fails is held as `launch failed requeued held` until somebody releases it (measured on
-22.05 to 26.05). Only a job that our prolog wrote down, that Slurm holds for that very reason, and whose refusing
-node is drained by now is released; a job that a person holds shows another reason and is left alone.
+A batch job whose prolog fails is held as `launch failed requeued held` until somebody releases it (measured
+on 22.05 to 26.05). Only a job that our prolog wrote down, that Slurm holds for that very reason, and whose
+refusing node is drained by now is released; a job that a person holds shows another reason and stays.
 """
 
 from __future__ import annotations
