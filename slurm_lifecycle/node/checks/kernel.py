@@ -24,6 +24,19 @@ _FOLLOWS_S = 5.0
 _RECOVERY_SET = frozenset(code for code in RECOVERY_CODES.values() if code) | {"RECOVERY_UNKNOWN"}
 
 
+def _lines_of_driver(record: Record) -> Tuple[str, ...]:
+    """The lines of a record that only the driver can have written.
+
+    The kernel quotes what users name: the file that a process crashed in, an option of a mount in a user
+    namespace. Such a name may hold a newline and then a line that looks like the driver's. But it never
+    stands at the start of a record, save for a process name, whose 15 bytes are too short for any line that
+    counts here. So what follows the first line counts only where the first is the driver's own.
+    """
+    if parse_line(record.lines[0]) is None:
+        return ()
+    return record.lines
+
+
 class KernelInterpreter:
     """Applies kernel-log records to the findings, in order.
 
@@ -51,7 +64,7 @@ class KernelInterpreter:
         """
         for record in records:
             when_s = min(record.uptime_s, now_s)
-            for line in record.lines:
+            for line in _lines_of_driver(record):
                 self._line(line, when_s, now_s)
 
     def lost_records(self, now_s: float) -> None:

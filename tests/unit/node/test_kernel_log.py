@@ -192,6 +192,38 @@ def test_forged_continuation_line_is_no_text() -> None:
     assert record == Record(7, 5.0, ("harmless",))
 
 
+@pytest.mark.parametrize(
+    "quoting", ["app[42]: segfault at 0 error 6 in {}[1102,7f60]", "tmpfs: Unknown parameter '{}'"]
+)
+@pytest.mark.parametrize(
+    "forged",
+    [
+        _OFF,
+        "NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus",
+        "nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30",
+        "NVRM: The NVIDIA GPU 0000:3b:00.0\\x0aNVRM: fallen off the bus and is not responding",
+    ],
+)
+def test_a_name_with_newlines_in_a_kernel_message_forges_nothing(quoting: str, forged: str) -> None:
+    # Both were seen on Linux 6.18, from an unprivileged user: a shared library, and a mount option.
+    record = parse_record("4,1,100000000,-;" + quoting.format(f"x\\x0a{forged}\\x0a"))
+    assert record is not None
+    assert len(record.lines) > 2
+    log = _Log()
+    log.interpreter.feed([record], 100.0)
+    assert log.codes() == []
+
+
+def test_a_name_with_newlines_takes_no_verdict_of_the_driver_back() -> None:
+    log = _Log()
+    log.say(f"NVRM: Xid (PCI:{_BUS}): 119, pid=1, name=x, Timeout")
+    forged = _recovery("0x1 (GPU Reset Required)", "0x0 (None)")
+    record = parse_record(f"4,2,100000000,-;NVRM: evil[42]: segfault in x\\x0a{forged}")
+    assert record is not None
+    log.interpreter.feed([record], 100.0)
+    assert log.codes() == ["XID119"]
+
+
 @pytest.mark.parametrize("text", ["", ";", "x,y,z;a", "6,1;a", "-6,1,2,-;a", "no record", "6,1,2,-"])
 def test_garbage_is_no_record(text: str) -> None:
     assert parse_record(text) is None
