@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -63,31 +64,70 @@ def test_slurmctld_away_for_a_while(sandbox: Sandbox, slurm: Slurm, tmp_path: Pa
         }
 
 
-@pytest.mark.parametrize("mode", ["garbage", "empty", "fail", "hang"])
-def test_an_answer_that_is_none(sandbox: Sandbox, slurm: Slurm, tmp_path: Path, mode: str) -> None:
-    site = {
-        "slurm": {
-            "scontrol": str(tmp_path / "bin" / "scontrol"),
-            "squeue": str(tmp_path / "bin" / "squeue"),
-            "timeout_s": 1.0,
-        }
-    }
-    with acting(slurm, tmp_path, site=site) as daemon:
-        # Our drain and a fence are there: an empty answer must not look like nodes and fences that are gone.
+def _said(daemon: Daemon, words: str, times: int) -> bool:
+    return daemon.text().count(words) >= times
+
+
+def test_an_answer_that_is_none(sandbox: Sandbox, slurm: Slurm, tmp_path: Path) -> None:
+    commands = {name: str(tmp_path / "bin" / name) for name in ("scontrol", "squeue")}
+    with acting(slurm, tmp_path, site={"slurm": {**commands, "timeout_s": 1.0}}) as daemon:
+        # Our drain, our mark and a job are there: no answer must look like nodes or jobs that are gone.
         job = slurm.start_job("n3")
         sandbox.inject("n3", "xid", code=79, gpu=3)
         wait_until(lambda: "waits for job" in daemon.run_cli("node", "why", "n3").stdout, "draining")
-        daemon.wrapper.spoil(mode)
-        wait_until(lambda: daemon.says('"problem"', "no action"), f"it says so: {daemon.text()[-2000:]}")
-        writes, boots = len(daemon.wrapper.writes()), slurm.boots("n3")
-        slurm.run("scancel", job)
-        stays(lambda: daemon.alive and slurm.boots("n3") == boots, "nothing is done", 5)
-        assert len(daemon.wrapper.writes()) == writes
-        assert not daemon.says('"n3"', "closed")
-        assert not daemon.says("defect")
-        daemon.wrapper.spoil("")
-        wait_until(lambda: daemon.says('"recovered"'), "working again")
+        boots = slurm.boots("n3")
+        for number, mode in enumerate(("garbage", "empty", "fail", "hang"), start=1):
+            writes = len(daemon.wrapper.writes())
+            daemon.wrapper.spoil(mode)
+            wait_until(partial(_said, daemon, "no action", number), f"{mode}: it says so")
+            stays(lambda: daemon.alive and slurm.boots("n3") == boots, f"{mode}: nothing is done", 3)
+            if mode == "hang":
+                slurm.run("scancel", job)
+            assert len(daemon.wrapper.writes()) == writes, mode
+            daemon.wrapper.spoil("")
+            wait_until(partial(_said, daemon, '"recovered"', number), f"{mode}: working again")
+        assert not daemon.says("defect"), daemon.text()[-3000:]
         returned(slurm, daemon, "n3")
+        assert slurm.boots("n3") == boots + 1
+
+
+SPOILT = """\
+#!/bin/sh
+case $(cat /etc/slurm-lifecycle/mode) in
+    garbage) printf 'NodeName=n6 Arch=\\001\\377 State=ID\\n\\n===='; exit 0 ;;
+    fail) echo 'slurm_load_node error: Unable to contact slurm controller' >&2; exit 1 ;;
+    hang) exec sleep 600 ;;
+esac
+exec scontrol "$@"
+"""
+
+
+def test_agent_outlives_a_slurm_that_answers_nonsense(sandbox: Sandbox, slurm: Slurm) -> None:
+    node = sandbox.node("n6")
+    config, mode = node.files.config / "agent.conf", node.files.config / "mode"
+    before = config.read_text()
+    script = node.files.config / "scontrol"
+    script.write_text(SPOILT)
+    script.chmod(0o755)
+    mode.write_text("garbage")
+    try:
+        config.write_text(before.replace("[agent]", "[agent]\nscontrol = /etc/slurm-lifecycle/scontrol"))
+        assert node.run(["sh", "-c", 'kill $(pgrep -o -f "slurm_lifecycle[.]node$")']).returncode == 0
+        wait_until(lambda: _agents(slurm, sandbox)["n6"] != "none", "the agent is back")
+        agent = _agents(slurm, sandbox)["n6"]
+        node.inject("xid", code=79, gpu=3)
+        for name in ("garbage", "fail", "hang"):
+            mode.write_text(name)
+            stays(lambda: _agents(slurm, sandbox)["n6"] == agent, f"{name}: the agent lives on", 3)
+            assert slurm.node("n6").in_service
+        verdict = node.run(["cat", "/run/slurm-lifecycle/verdict"]).stdout
+        assert verdict.startswith("v1 drain ")
+        mode.write_text("well")
+        wait_until(lambda: slurm.node("n6").reason.startswith("slc:XID79"), "it drains when Slurm is back")
+        assert _agents(slurm, sandbox)["n6"] == agent
+    finally:
+        config.write_text(before)
+        node.run(["sh", "-c", 'kill $(pgrep -o -f "slurm_lifecycle[.]node$")'])
 
 
 def test_squeue_alone_answers_nothing(sandbox: Sandbox, slurm: Slurm, tmp_path: Path) -> None:
