@@ -59,7 +59,7 @@ def parse_node(output: str, name: str) -> NodeRecord:
         ValueError: anything that is not one such record.
     """
     text = output.rstrip("\n")
-    if f"Node {name} not found" in text:
+    if denies_node(text, name):
         raise UnknownNodeError(name)
     if not text.startswith(f"NodeName={name} "):
         raise ValueError("not a node record")
@@ -72,6 +72,16 @@ def parse_node(output: str, name: str) -> NodeRecord:
     comment, extra = _split_fields(tail)
     marks = frozenset(item for text in _MARK.findall(tail) for item in text.split(";"))
     return NodeRecord(tokens, reason, reason_at_s, comment, extra, marks)
+
+
+def denies_node(output: str, name: str) -> bool:
+    """Does Slurm say that it has no such node? A record is no denial, whatever its free texts say.
+
+    Args:
+        output: what `scontrol show node NAME` printed, with its errors or without.
+        name: the name that was asked for.
+    """
+    return not output.startswith("NodeName=") and f"Node {name} not found" in output
 
 
 def _free_texts(tail: str) -> str:

@@ -13,7 +13,7 @@ from typing import Generator, List, Optional, Sequence, Tuple
 from slurm_lifecycle.node import drain
 from slurm_lifecycle.node.child import Outcome, Result
 from slurm_lifecycle.node.findings import Finding
-from slurm_lifecycle.node.slurm_node import NodeRecord, UnknownNodeError, parse_node
+from slurm_lifecycle.node.slurm_node import NodeRecord, UnknownNodeError, denies_node, parse_node
 from slurm_lifecycle.node.verdict import REASON_PREFIX, Segment, format_reason, join_extra, split_extra
 
 REFUSED_WITHIN_S = 60.0
@@ -133,7 +133,7 @@ def _numbered(wanted: Segment, present: Optional[Segment]) -> Segment:
 def _look(request: Request) -> Generator[Sequence[str], Result, NodeRecord]:
     result = yield [request.scontrol, "-o", "show", "node", request.node]
     # Slurm prints "Node X not found" to standard output, and exits 0 or 1 with the release.
-    if f"Node {request.node} not found" in result.output + result.error:
+    if denies_node(result.output + result.error, request.node):
         raise UnknownNodeError(request.node)
     if result.outcome is not Outcome.DONE:
         raise SlurmAwayError(_describe(result))

@@ -113,6 +113,19 @@ def test_unknown_node() -> None:
         parse_node("Node n1 not found\n", "n1")
 
 
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"comment": "Node n1 not found in plan"},
+        {"extra": "Node n1 not found"},
+        {"reason": "Node n1 not found"},
+    ],
+)
+def test_free_text_does_not_deny_the_node(field: dict[str, str]) -> None:
+    slurm = _Slurm(**field)
+    assert slurm.talk(_BOTH).settled
+
+
 @given(st.text())
 def test_any_tail_is_read_or_refused(tail: str) -> None:
     record = parse_node(_text("IDLE+DRAIN", " " + tail), "n1")
