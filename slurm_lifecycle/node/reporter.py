@@ -61,6 +61,7 @@ class Reporter:
         self._failures = 0
         self._not_before_s = 0.0
         self._drain_not_before_s = 0.0
+        self._publish_not_before_s = 0.0
         self._due: Tuple[Finding, ...] = ()
         self._refusal = ""
         self._replace_only = False
@@ -83,7 +84,7 @@ class Reporter:
             return 0.01 if self._child.waiting_fd is None else 0.25
         waits = []
         if not self._published and self.config.channel != "none":
-            waits.append(self._not_before_s - now_s)
+            waits.append(max(self._not_before_s, self._publish_not_before_s) - now_s)
         if self._due:
             waits.append(max(self._not_before_s, self._drain_not_before_s) - now_s)
         if self._held_jobs:
@@ -110,7 +111,7 @@ class Reporter:
             self.state.seq += 1
             self.state.announced = verdict.published
             self._published = False
-            self._not_before_s = 0.0 if self._failures == 0 else self._not_before_s
+            self._publish_not_before_s = 0.0
         self._look_for_held_jobs()
         due = drain.wanted(findings, frozenset(self.state.done))
         self._replace_only = not due and refused_recently(self.config.run_dir, time.time())
@@ -162,7 +163,8 @@ class Reporter:
             return
         due = self._due if now_s >= self._drain_not_before_s else ()
         segment = None
-        if not self._published and self.config.channel == "extra" and self.state.announced is not None:
+        publish = not self._published and now_s >= self._publish_not_before_s
+        if publish and self.config.channel == "extra" and self.state.announced is not None:
             segment = Segment(self.state.boot_id, self.state.seq, *self.state.announced)
         if not due and segment is None:
             if self._held_jobs and now_s >= self._release_not_before_s:
@@ -254,8 +256,8 @@ class Reporter:
                 self._published = current == (asked.segment.seq, asked.segment.published)
                 self.state.seq = max(self.state.seq, report.segment.seq)
             else:
-                self._failures += 1
-                self._not_before_s = now_s + RETRY_MAX_S * (0.5 + self._jitter())
+                # Only the verdict waits: a drain must not wait for an Extra field that cannot be read.
+                self._publish_not_before_s = now_s + RETRY_MAX_S * (0.5 + self._jitter())
         self._save()
 
     def _save(self) -> None:

@@ -1,0 +1,105 @@
+"""The reporter against a `scontrol` that keeps one node's record in files, with a clock of the test's own."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from slurm_lifecycle.node.config import AgentConfig
+from slurm_lifecycle.node.findings import Finding, Sign
+from slurm_lifecycle.node.reporter import Reporter
+from slurm_lifecycle.node.state import load_state
+from slurm_lifecycle.node.verdict import judge
+
+_OURS = "slc:XID79 gpu3 fell off the bus"
+_SCRIPT = """\
+#!/bin/sh
+cd {folder} || exit 9
+echo "$@" >>calls
+[ ! -e away ] || {{ echo 'Unable to contact slurm controller' >&2; exit 1; }}
+if [ "$1" = update ]; then
+    [ ! -e refuse ] || {{ echo 'slurm_update error: Invalid user id' >&2; exit 1; }}
+    for word; do
+        case $word in
+            State=DRAIN) printf IDLE+DRAIN >state ;;
+            Reason=*) printf %s " Reason=${{word#Reason=}} [root@2026-03-04T05:06:07]" >reason ;;
+            Extra=*) printf %s " Extra=${{word#Extra=}}" >extra ;;
+        esac
+    done
+    [ ! -e lost ] || {{ touch away; exit 1; }}
+    exit 0
+fi
+printf 'NodeName=n1 Arch=x86_64 State=%s CfgTRES=cpu=2 AllocTRES=%s%s%s\\n' \\
+    "$(cat state)" "$(cat reason)" "$(cat comment)" "$(cat extra)"
+"""
+
+
+class _Slurm:
+    """One node's record as files, and the reporter that speaks with it."""
+
+    def __init__(self, folder: Path, **config: str) -> None:
+        self.folder, self.now_s = folder, 100.0
+        for name in ("reason", "comment", "extra", "calls"):
+            self.set(name, "")
+        self.set("state", "IDLE")
+        script = folder / "scontrol"
+        script.write_text(_SCRIPT.format(folder=folder), encoding="utf-8")
+        script.chmod(0o755)
+        values = {"mode": "drain", "channel": "extra", **config}
+        self.config = AgentConfig(
+            run_dir=str(folder), scontrol=str(script), stop_file=str(folder / "stop"), **values
+        )
+        self.said: list[str] = []
+        self.start()
+
+    def start(self) -> None:
+        """An agent that begins with what the last one left."""
+        self.state = load_state(str(self.folder), "b0")
+        self.reporter = Reporter(self.config, "n1", self.state, self.said.append, jitter=lambda: 0.5)
+
+    def set(self, name: str, text: str) -> None:
+        (self.folder / name).write_text(text, encoding="utf-8")
+
+    def get(self, name: str) -> str:
+        return (self.folder / name).read_text(encoding="utf-8")
+
+    def updates(self, word: str) -> int:
+        return sum(f"update NodeName=n1 {word}" in line for line in self.get("calls").splitlines())
+
+    def looks(self) -> int:
+        return self.get("calls").count("show node")
+
+    def findings(self, *codes: str) -> list[Finding]:
+        return [Finding("check", Sign(code, "gpu3"), f"{code}-1", 1.0, 1.0) for code in codes]
+
+    def announce(self, *codes: str) -> None:
+        findings = self.findings(*codes)
+        self.reporter.announce(judge(findings, self.config.mode), findings)
+
+    def settle(self) -> None:
+        """Let what runs come to its end; the clock stands still."""
+        self.reporter.advance(self.now_s)
+        end_s = time.monotonic() + 10
+        while self.reporter.busy:
+            assert time.monotonic() < end_s
+            time.sleep(0.005)
+            self.reporter.advance(self.now_s)
+
+
+@pytest.fixture
+def slurm(tmp_path: Path) -> _Slurm:
+    return _Slurm(tmp_path)
+
+
+def test_an_extra_that_cannot_be_read_does_not_hold_up_a_drain(slurm: _Slurm) -> None:
+    slurm.set("extra", ' Extra={"a":\n1}')
+    slurm.announce()
+    slurm.settle()
+    assert "by hand" in " ".join(slurm.reporter.notes)
+    slurm.now_s += 0.1
+    slurm.announce("XID79")
+    slurm.settle()
+    assert slurm.get("state") == "IDLE+DRAIN"
+    assert slurm.get("extra") == ' Extra={"a":\n1}'
