@@ -177,8 +177,13 @@ class Reporter:
         # Before the effect: a restart must neither reuse the number nor forget the occurrence.
         self._save()
         self._asked = Request(self.config.scontrol, self.node, due, segment, self._replace_only)
-        self._session = converse(self._asked, wall_s, refused)
+        self._session = converse(self._asked, wall_s, refused, self._about_to_drain)
         self._step(None, now_s)
+
+    def _about_to_drain(self) -> None:
+        # Before the effect: a kill between the two must not make room for one drain more than allowed.
+        self.state.sent = self._asked is not None and not self._asked.replace_only
+        self._save()
 
     def _step(self, answer: Optional[Result], now_s: float) -> None:
         assert self._session is not None
@@ -239,8 +244,11 @@ class Reporter:
         assert asked is not None
         self._failures = 0
         self._note(report.notes)
-        if report.issued:
-            self.state.drains += 0 if asked.replace_only else 1
+        if asked.due and self.state.sent:
+            # Sent now, or by a conversation that broke off. One that Slurm refused is no drain.
+            made = report.settled or (report.issued and not report.refused)
+            self.state.drains, self.state.sent = self.state.drains + made, False
+        if report.issued and not report.refused:
             worst = asked.due[0]
             self._log(f"drained for {worst.sign.code} {worst.sign.component}: {worst.text}")
         if asked.replace_only:

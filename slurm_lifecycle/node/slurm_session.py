@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from typing import Generator, List, Optional, Sequence, Tuple
+from typing import Callable, Generator, List, Optional, Sequence, Tuple
 
 from slurm_lifecycle.node import drain
 from slurm_lifecycle.node.child import Outcome, Result
@@ -17,6 +17,7 @@ from slurm_lifecycle.node.slurm_node import NodeRecord, UnknownNodeError, denies
 from slurm_lifecycle.node.verdict import REASON_PREFIX, Segment, format_reason, join_extra, split_extra
 
 REFUSED_WITHIN_S = 60.0
+_REFUSED = "scontrol update refused: "
 
 
 class SlurmAwayError(Exception):
@@ -51,6 +52,7 @@ class Report:
     Attributes:
         settled: the node is out for a reason of ours, read back.
         issued: a drain was sent.
+        refused: Slurm refused it, and it was not there when read back.
         published: the segment stands in the field, read back.
         segment: the segment as it was written; its number is higher than asked for where the field held a
         higher one. notes: one line each for what did not go as wanted.
@@ -58,6 +60,7 @@ class Report:
 
     settled: bool = False
     issued: bool = False
+    refused: bool = False
     published: bool = False
     segment: Optional[Segment] = None
     notes: Tuple[str, ...] = ()
@@ -66,13 +69,20 @@ class Report:
 Session = Generator[Sequence[str], Result, Report]
 
 
-def converse(request: Request, now_s: float, refused_here: bool) -> Session:
+def _nothing() -> None:
+    return None
+
+
+def converse(
+    request: Request, now_s: float, refused_here: bool, before_drain: Callable[[], None] = _nothing
+) -> Session:
     """The conversation.
 
     Args:
         request: what is wanted.
         now_s: seconds since the epoch, to judge the age of a reason.
         refused_here: our prolog refused a job in the last minute.
+        before_drain: called right before a drain is sent, to write down that it is.
 
     Raises:
         SlurmAwayError: no readable answer; try again later.
@@ -91,8 +101,12 @@ def converse(request: Request, now_s: float, refused_here: bool) -> Session:
         else:
             worst = request.due[0]
             reason = format_reason(worst.sign.code, worst.sign.component, worst.text)
+            before_drain()
             failed = yield from _update(request, ["State=DRAIN", f"Reason={reason}"])
-            report, wrote = _noted(replace(report, issued=True), failed), True
+            report, wrote = (
+                _noted(replace(report, issued=True, refused=failed.startswith(_REFUSED)), failed),
+                True,
+            )
     if request.segment is not None:
         if record.extra is None:
             report = _noted(
@@ -113,7 +127,7 @@ def converse(request: Request, now_s: float, refused_here: bool) -> Session:
 def _read_back(record: NodeRecord, report: Report) -> Report:
     if report.issued:
         ours = "DRAIN" in record.state and record.reason.startswith(REASON_PREFIX)
-        report = replace(report, settled=ours)
+        report = replace(report, settled=ours, refused=report.refused and not ours)
         if not ours:
             report = _noted(report, f"the drain did not hold: state {'+'.join(sorted(record.state))}")
     if report.segment is not None and not report.published and record.extra is not None:
@@ -146,7 +160,9 @@ def _look(request: Request) -> Generator[Sequence[str], Result, NodeRecord]:
 def _update(request: Request, assignments: List[str]) -> Generator[Sequence[str], Result, str]:
     """Why it failed, empty when it did not; what a command that hung has done is read from the node."""
     result = yield [request.scontrol, "update", f"NodeName={request.node}", *assignments]
-    return "" if result.outcome is Outcome.DONE else f"scontrol update: {_describe(result)}"
+    if result.outcome is Outcome.DONE:
+        return ""
+    return (_REFUSED if result.outcome is Outcome.FAILED else "scontrol update: ") + _describe(result)
 
 
 def _describe(result: Result) -> str:

@@ -22,6 +22,7 @@ class AgentState:
         seq: number of the last verdict announced to Slurm in this boot.
         announced: that verdict's level, code and component.
         drains: drains made in this boot.
+        sent: a drain was sent, and what came of it is not on record yet.
         done: occurrences that are settled: drained for, or found drained by us.
         occurrences: findings raised so far in this boot.
         kmsg_seq: the last kernel-log record seen.
@@ -32,6 +33,7 @@ class AgentState:
     seq: int = 0
     announced: Optional[Tuple[str, str, str]] = None
     drains: int = 0
+    sent: bool = False
     done: Set[str] = field(default_factory=set)
     occurrences: int = 0
     kmsg_seq: int = -1
@@ -72,7 +74,8 @@ def _from_raw(raw: Dict[str, Any]) -> AgentState:
         boot_id=str(raw["boot_id"]),
         seq=int(raw["seq"]),
         announced=(str(announced[0]), str(announced[1]), str(announced[2])) if announced else None,
-        drains=int(raw["drains"]),
+        # An agent that was killed over a drain did make it, for all that is known.
+        drains=int(raw["drains"]) + bool(raw.get("sent", False)),
         done={str(item) for item in raw["done"]},
         occurrences=int(raw["occurrences"]),
         kmsg_seq=int(raw["kmsg_seq"]),

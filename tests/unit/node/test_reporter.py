@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,7 @@ printf 'NodeName=n1 Arch=x86_64 State=%s CfgTRES=cpu=2 AllocTRES=%s%s%s\\n' \\
 class _Slurm:
     """One node's record as files, and the reporter that speaks with it."""
 
-    def __init__(self, folder: Path, **config: str) -> None:
+    def __init__(self, folder: Path, **config: Any) -> None:
         self.folder, self.now_s = folder, 100.0
         for name in ("reason", "comment", "extra", "calls"):
             self.set(name, "")
@@ -47,7 +48,7 @@ class _Slurm:
         script = folder / "scontrol"
         script.write_text(_SCRIPT.format(folder=folder), encoding="utf-8")
         script.chmod(0o755)
-        values = {"mode": "drain", "channel": "extra", **config}
+        values: dict[str, Any] = {"mode": "drain", "channel": "extra", **config}
         self.config = AgentConfig(
             run_dir=str(folder), scontrol=str(script), stop_file=str(folder / "stop"), **values
         )
@@ -103,3 +104,48 @@ def test_an_extra_that_cannot_be_read_does_not_hold_up_a_drain(slurm: _Slurm) ->
     slurm.settle()
     assert slurm.get("state") == "IDLE+DRAIN"
     assert slurm.get("extra") == ' Extra={"a":\n1}'
+
+
+# ---------------------------------------------------------------- counting drains
+
+
+def test_a_drain_that_slurm_refused_is_none(slurm: _Slurm) -> None:
+    slurm.set("refuse", "")
+    slurm.announce("XID79")
+    for _ in range(5):
+        slurm.settle()
+        slurm.now_s += 31
+    assert (slurm.state.drains, slurm.updates("State=DRAIN")) == (0, 5)
+    (slurm.folder / "refuse").unlink()
+    slurm.settle()
+    assert (slurm.get("state"), slurm.state.drains) == ("IDLE+DRAIN", 1)
+
+
+def test_a_drain_whose_answer_was_lost_counts_once(slurm: _Slurm) -> None:
+    slurm.set("lost", "")
+    slurm.announce("XID79")
+    slurm.settle()
+    assert "does not answer" in " ".join(slurm.reporter.notes)
+    (slurm.folder / "lost").unlink()
+    (slurm.folder / "away").unlink()
+    slurm.now_s += 61
+    slurm.settle()
+    assert (slurm.state.drains, slurm.state.done, slurm.updates("State=DRAIN")) == (1, {"XID79-1"}, 1)
+
+
+def test_kills_right_after_each_drain_leave_room_for_no_fourth(slurm: _Slurm) -> None:
+    for _ in range(6):
+        slurm.set("state", "IDLE")  # a person undrains the node
+        slurm.set("lost", "")  # and the agent is killed before it hears what came of the drain
+        slurm.start()
+        slurm.announce("XID79")
+        slurm.settle()
+        (slurm.folder / "away").unlink(missing_ok=True)
+    assert slurm.updates("State=DRAIN") == 3
+
+
+def test_the_number_of_drains_outlives_a_good_end(slurm: _Slurm) -> None:
+    slurm.announce("XID79")
+    slurm.settle()
+    slurm.start()
+    assert (slurm.state.drains, slurm.state.sent) == (1, False)
