@@ -122,7 +122,7 @@ class Agent:
 
     def _publish(self, now_s: float, force: bool = False) -> None:
         findings = self.monitor.tracker.findings
-        verdict = judge(findings, self.config.mode)
+        verdict = judge(findings, self.reporter.may_gate)
         # The first verdict of a run means nothing before every probe has answered and no sign waits for its
         # second sample, unless it is bad already: after a repair an early `ok` reads as checks that passed.
         # A bad one waits a moment for the driver probe, which turns bus addresses into GPU numbers.

@@ -14,6 +14,9 @@ from slurm_lifecycle.node.findings import Finding
 from slurm_lifecycle.node.slurm_node import NodeRecord
 from slurm_lifecycle.node.verdict import REASON_PREFIX
 
+HOLDING = ("hold", "stop")
+"""Marks in the node's Comment by which a person, or the daemon for the whole fleet, forbids to drain it."""
+
 MAX_DRAINS_PER_BOOT = 3
 PROLOG_ERROR = "Prolog error"
 PROLOG_ERROR_WITHIN_S = 60.0
@@ -120,7 +123,7 @@ def decide(node: NodeRecord, now_s: float, refused_here: bool) -> Decision:
         now_s: seconds since the epoch.
         refused_here: our own prolog refused a job within the last minute and left its note.
     """
-    for mark in ("hold", "stop"):
+    for mark in HOLDING:
         if mark in node.marks:
             return Decision(Act.LATER, f"the node's Comment says {mark}")
     unclear = sorted(node.state & _UNCLEAR)

@@ -29,7 +29,11 @@ RETRY_FIRST_S = 1.0
 RETRY_MAX_S = 60.0
 RELEASE_AGAIN_S = 5.0
 LOOK_AGAIN_S = 30.0
-"""How often to look whether a drain that was not allowed has become so."""
+"""How often to look whether a drain that was not allowed has become so, and a gate that was no longer is."""
+
+VERIFY_S = 900.0
+"""How often to look whether the verdict still stands in Slurm: others write the field too, and a slurmctld
+that dies loses its last seconds."""
 
 
 class Reporter:
@@ -62,6 +66,9 @@ class Reporter:
         self._not_before_s = 0.0
         self._drain_not_before_s = 0.0
         self._publish_not_before_s = 0.0
+        self._verify_at_s = 0.0
+        self._held = self._could_gate = False
+        self._look_at_s = 0.0
         self._due: Tuple[Finding, ...] = ()
         self._refusal = ""
         self._replace_only = False
@@ -85,6 +92,10 @@ class Reporter:
         waits = []
         if not self._published and self.config.channel != "none":
             waits.append(max(self._not_before_s, self._publish_not_before_s) - now_s)
+        elif self.config.channel != "none":
+            waits.append(max(self._not_before_s, self._verify_at_s) - now_s)
+        if self._could_gate:
+            waits.append(max(self._not_before_s, self._look_at_s) - now_s)
         if self._due:
             waits.append(max(self._not_before_s, self._drain_not_before_s) - now_s)
         if self._held_jobs:
@@ -95,6 +106,17 @@ class Reporter:
     def busy(self) -> bool:
         """A command is running."""
         return self._child is not None
+
+    @property
+    def may_gate(self) -> bool:
+        """May the prolog refuse jobs? Whatever forbids the agent to drain forbids the drain by a prolog's
+        failure too.
+        """
+        return self.config.mode == "drain" and not self._held and not self._stopped
+
+    @property
+    def _stopped(self) -> bool:
+        return os.path.exists(self.config.stop_file)
 
     def pending(self) -> bool:
         """Is there something that has been tried less than once? For one-shot runs."""
@@ -117,11 +139,13 @@ class Reporter:
         self._replace_only = not due and refused_recently(self.config.run_dir, time.time())
         if self._replace_only:
             due = drain.wanted(findings, frozenset())[:1]
-        local = drain.decide_locally(
-            self.config.mode, self.state.drains, os.path.exists(self.config.stop_file)
+        stopped = self._stopped
+        self._could_gate = (
+            self.config.mode == "drain" and not stopped and any(f.drained_by_node for f in findings)
         )
+        local = drain.decide_locally(self.config.mode, self.state.drains, stopped)
         refusal = local.why if due and not self._replace_only else ""
-        if self._replace_only and self.config.mode != "drain":
+        if self._replace_only and not self._could_gate:
             due = ()
         if refusal:
             if refusal != self._refusal:
@@ -163,10 +187,13 @@ class Reporter:
             return
         due = self._due if now_s >= self._drain_not_before_s else ()
         segment = None
+        if self._published and now_s >= self._verify_at_s:
+            self._published, self._publish_not_before_s = False, 0.0
         publish = not self._published and now_s >= self._publish_not_before_s
         if publish and self.config.channel == "extra" and self.state.announced is not None:
             segment = Segment(self.state.boot_id, self.state.seq, *self.state.announced)
-        if not due and segment is None:
+        look = self._could_gate and now_s >= self._look_at_s
+        if not due and segment is None and not look:
             if self._held_jobs and now_s >= self._release_not_before_s:
                 self._releasing = self._held_jobs[0]
                 self._release = release(self.config.scontrol, self.node, self._releasing)
@@ -204,7 +231,7 @@ class Reporter:
             self._note((f"Slurm does not answer, will try again: {error}",))
 
     def _look_for_held_jobs(self) -> None:
-        if self.config.mode != "drain" or os.path.exists(self.config.stop_file):
+        if self.config.mode != "drain" or self._stopped:
             self._held_jobs = ()
             return
         refused = refused_jobs(self.config.run_dir, time.time())
@@ -244,6 +271,7 @@ class Reporter:
         assert asked is not None
         self._failures = 0
         self._note(report.notes)
+        self._held, self._look_at_s = report.held, now_s + LOOK_AGAIN_S
         if asked.due and self.state.sent:
             # Sent now, or by a conversation that broke off. One that Slurm refused is no drain.
             made = report.settled or (report.issued and not report.refused)
@@ -261,6 +289,7 @@ class Reporter:
         if asked.segment is not None:
             current = (self.state.seq, self.state.announced)
             if report.published and report.segment is not None:
+                self._verify_at_s = now_s + VERIFY_S * (0.5 + self._jitter())
                 self._published = current == (asked.segment.seq, asked.segment.published)
                 self.state.seq = max(self.state.seq, report.segment.seq)
             else:

@@ -53,6 +53,7 @@ class Report:
         settled: the node is out for a reason of ours, read back.
         issued: a drain was sent.
         refused: Slurm refused it, and it was not there when read back.
+        held: a mark on the node forbids to drain it.
         published: the segment stands in the field, read back.
         segment: the segment as it was written; its number is higher than asked for where the field held a
         higher one. notes: one line each for what did not go as wanted.
@@ -61,6 +62,7 @@ class Report:
     settled: bool = False
     issued: bool = False
     refused: bool = False
+    held: bool = False
     published: bool = False
     segment: Optional[Segment] = None
     notes: Tuple[str, ...] = ()
@@ -89,7 +91,7 @@ def converse(
         UnknownNodeError: Slurm does not know the node name; nothing is done.
     """
     record = yield from _look(request)
-    report, wrote = Report(), False
+    report, wrote = Report(held=not record.marks.isdisjoint(drain.HOLDING)), False
     if request.due:
         decision = drain.decide(record, now_s, refused_here)
         if decision.act is drain.Act.SETTLED:

@@ -22,10 +22,10 @@ class AgentState:
         seq: number of the last verdict announced to Slurm in this boot.
         announced: that verdict's level, code and component.
         drains: drains made in this boot.
-        sent: a drain was sent, and what came of it is not on record yet.
         done: occurrences that are settled: drained for, or found drained by us.
         occurrences: findings raised so far in this boot.
         kmsg_seq: the last kernel-log record seen.
+        sent: a drain was sent, and what came of it is not on record yet.
         stuck: probe name to process id and start time of a child that the kernel does not let die.
     """
 
@@ -33,12 +33,12 @@ class AgentState:
     seq: int = 0
     announced: Optional[Tuple[str, str, str]] = None
     drains: int = 0
-    sent: bool = False
     done: Set[str] = field(default_factory=set)
     occurrences: int = 0
     kmsg_seq: int = -1
     stuck: Dict[str, Tuple[int, int]] = field(default_factory=dict)
     findings: List[Finding] = field(default_factory=list)
+    sent: bool = False
 
     def to_json(self) -> str:
         """One JSON object."""

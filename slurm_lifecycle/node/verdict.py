@@ -32,19 +32,18 @@ class Verdict:
         return (self.level.value, self.code, self.component)
 
 
-def judge(findings: Iterable[Finding], mode: str) -> Verdict:
+def judge(findings: Iterable[Finding], may_gate: bool) -> Verdict:
     """The verdict on open findings.
 
     Args:
         findings: open findings in any order.
-        mode: the agent's mode; only `drain` lets the prolog refuse jobs, and only for hardware-certain
-        classes.
+        may_gate: the prolog may refuse jobs, which it does for hardware-certain classes only.
     """
     ranked: List[Finding] = sorted(findings, key=Finding.order)
     if not ranked:
         return Verdict()
     worst = ranked[0]
-    gate = mode == "drain" and any(finding.drained_by_node for finding in ranked)
+    gate = may_gate and any(finding.drained_by_node for finding in ranked)
     component = plain(worst.sign.component).replace(" ", "_") or "-"
     return Verdict(worst.level, worst.sign.code, component, worst.text, gate)
 

@@ -85,7 +85,7 @@ def _judged(*signs: Sign, mode: str = "drain") -> Verdict:
     tracker = Tracker()
     for number, sign in enumerate(signs):
         tracker.raise_sign("check", sign, float(number))
-    return judge(tracker.findings, mode)
+    return judge(tracker.findings, mode == "drain")
 
 
 def test_the_worst_finding_decides() -> None:

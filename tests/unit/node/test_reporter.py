@@ -77,7 +77,7 @@ class _Slurm:
 
     def announce(self, *codes: str) -> None:
         findings = self.findings(*codes)
-        self.reporter.announce(judge(findings, self.config.mode), findings)
+        self.reporter.announce(judge(findings, self.reporter.may_gate), findings)
 
     def settle(self) -> None:
         """Let what runs come to its end; the clock stands still."""
@@ -149,3 +149,64 @@ def test_the_number_of_drains_outlives_a_good_end(slurm: _Slurm) -> None:
     slurm.settle()
     slurm.start()
     assert (slurm.state.drains, slurm.state.sent) == (1, False)
+
+
+# ---------------------------------------------------------------- what forbids a drain forbids the gate
+
+
+def test_the_stop_file_opens_the_gate_and_leaves_a_prolog_error_alone(slurm: _Slurm) -> None:
+    assert slurm.reporter.may_gate
+    slurm.set("stop", "")
+    assert not slurm.reporter.may_gate
+    slurm.set("refused.7", "XID79 gpu3")  # by a prolog that had read the verdict before
+    slurm.set("state", "IDLE+DRAIN")
+    at = time.strftime("%Y-%m-%dT%H:%M:%S")
+    slurm.set("reason", f" Reason=Prolog error [root@{at}]")
+    slurm.state.done = {"XID79-1"}
+    slurm.announce("XID79")
+    slurm.settle()
+    assert slurm.updates("State=DRAIN") == 0
+    (slurm.folder / "stop").unlink()
+    slurm.announce("XID79")
+    slurm.settle()
+    assert slurm.updates("State=DRAIN") == 1
+
+
+@pytest.mark.parametrize("mark", ["slc1[hold]", "slc1[drain;stop]"])
+def test_a_mark_opens_the_gate_for_as_long_as_it_stands(slurm: _Slurm, mark: str) -> None:
+    slurm.announce("XID79")
+    slurm.settle()
+    assert slurm.reporter.may_gate
+    slurm.set("comment", f" Comment={mark}")
+    slurm.now_s += 31
+    slurm.settle()
+    assert not slurm.reporter.may_gate
+    slurm.set("comment", "")
+    slurm.now_s += 31
+    slurm.settle()
+    assert slurm.reporter.may_gate
+
+
+def test_a_well_node_is_not_looked_at_for_marks(slurm: _Slurm) -> None:
+    slurm.announce()
+    slurm.settle()
+    looks = slurm.looks()
+    slurm.now_s += 100
+    slurm.settle()
+    assert slurm.looks() == looks
+
+
+# ---------------------------------------------------------------- the verdict stays where it was written
+
+
+def test_a_verdict_that_somebody_wrote_over_comes_back(slurm: _Slurm) -> None:
+    slurm.announce()
+    slurm.settle()
+    slurm.set("extra", " Extra=rack 7")
+    slurm.now_s += 901
+    slurm.settle()
+    assert slurm.get("extra") == " Extra=rack 7; slc1 b0 1 ok - -"
+    writes = slurm.updates("Extra=")
+    slurm.now_s += 901
+    slurm.settle()
+    assert slurm.updates("Extra=") == writes
