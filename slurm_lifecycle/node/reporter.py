@@ -135,6 +135,8 @@ class Reporter:
             self._published = False
             self._publish_not_before_s = 0.0
         self._look_for_held_jobs()
+        # Of a finding that is gone nothing need be known: should it come back, it is another occurrence.
+        self.state.done &= {finding.occurrence for finding in findings}
         due = drain.wanted(findings, frozenset(self.state.done))
         self._replace_only = not due and refused_recently(self.config.run_dir, time.time())
         if self._replace_only:

@@ -11,7 +11,6 @@ from slurm_lifecycle.node.findings import Finding, Sign
 from slurm_lifecycle.node.system import write_atomically
 
 FILE_NAME = "agent_state.json"
-_MAX_DONE = 1000
 
 
 @dataclass
@@ -43,7 +42,7 @@ class AgentState:
     def to_json(self) -> str:
         """One JSON object."""
         raw = asdict(self)
-        raw["done"] = sorted(self.done)[-_MAX_DONE:]
+        raw["done"] = sorted(self.done)
         for row in raw["findings"]:
             sign = row["sign"]
             sign["clears"] = sign["clears"].value if sign["clears"] else None

@@ -210,3 +210,15 @@ def test_a_verdict_that_somebody_wrote_over_comes_back(slurm: _Slurm) -> None:
     slurm.now_s += 901
     slurm.settle()
     assert slurm.updates("Extra=") == writes
+
+
+def test_what_is_settled_is_remembered_for_open_findings_only(slurm: _Slurm) -> None:
+    slurm.announce("XID79")
+    slurm.settle()
+    slurm.state.done |= {f"GPU_LOST-{number}" for number in range(5000)}
+    slurm.announce("XID79")
+    slurm.settle()
+    slurm.announce("XID79", "XID31")
+    slurm.settle()
+    slurm.start()
+    assert slurm.state.done == {"XID79-1"}
