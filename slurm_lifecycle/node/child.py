@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import resource
 import signal
 import time
 from dataclasses import dataclass
@@ -20,6 +21,10 @@ from typing import Callable, Iterable, Optional, Sequence, Union
 from slurm_lifecycle.node.system import process_stat
 
 OUTPUT_LIMIT_BYTES = 1 << 20
+FILE_LIMIT_BYTES = 8 << 20
+"""Its errors are kept in memory: a tool that repeats one for ever must not fill the node's."""
+
+_CHUNKS_A_LOOK = 64
 _PR_SET_PDEATHSIG = 1
 _REAP_TRIES = 20
 _REAP_PAUSE_S = 0.01
@@ -68,6 +73,7 @@ def _run_in_child(work: Work, output: int, error: int) -> None:
     try:
         os.setsid()
         _die_with_parent()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_LIMIT_BYTES, FILE_LIMIT_BYTES))
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
@@ -152,7 +158,10 @@ class Child:
         return self.result
 
     def _read(self) -> None:
-        while not self._eof:
+        # Bounded, since a child that writes as fast as it is read would hold the loop for ever.
+        for _ in range(_CHUNKS_A_LOOK):
+            if self._eof:
+                return
             try:
                 chunk = os.read(self.fd, 65536)
             except BlockingIOError:

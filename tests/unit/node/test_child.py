@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_lifecycle.node.child import OUTPUT_LIMIT_BYTES, Child, Outcome, still_lives
+from slurm_lifecycle.node.child import FILE_LIMIT_BYTES, OUTPUT_LIMIT_BYTES, Child, Outcome, still_lives
 from slurm_lifecycle.node.system import process_stat
 
 
@@ -71,6 +71,18 @@ def test_output_is_bounded() -> None:
     result = Child(["/bin/sh", "-c", "head -c 5000000 /dev/zero"], 10).wait()
     assert result.outcome is Outcome.DONE
     assert len(result.output) <= OUTPUT_LIMIT_BYTES + 65536
+
+
+def test_endless_output_and_errors_take_bounded_memory_and_time() -> None:
+    child = Child(["/bin/sh", "-c", "yes & exec yes >&2"], 1)
+    largest, begin = 0, time.monotonic()
+    while child.poll() is None:
+        largest = max(largest, os.fstat(child._errors).st_size)
+        assert time.monotonic() - begin < 8
+    assert child.result is not None
+    assert child.result.outcome is not Outcome.DONE
+    assert 0 < largest <= FILE_LIMIT_BYTES
+    assert len(child.result.output) <= OUTPUT_LIMIT_BYTES + 65536
 
 
 def test_a_child_that_closes_its_output_is_waited_for_without_a_descriptor() -> None:
