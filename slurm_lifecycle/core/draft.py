@@ -160,9 +160,10 @@ class Draft:
         if self.only_watching:
             return f"{self.only_watching}; would {what}"
         allowed = self.policy.partitions
-        outside = [] if EVERYWHERE in allowed else [one for one in view.partitions if one not in allowed]
-        if outside or not (allowed or view.partitions):
-            return f"partition {','.join(outside)} is not in `partitions`; would {what}"
+        outside = [one for one in view.partitions if one not in allowed]
+        if EVERYWHERE not in allowed and (outside or not view.partitions):
+            where = f"partition {','.join(outside)} is not in `partitions`" if outside else "in no partition"
+            return f"{where}; would {what}"
         if what not in self.policy.rungs:
             return f"`rungs` does not list {what}; would {what}"
         maintenance = self.foreign_maintenance(view.name)

@@ -305,6 +305,28 @@ def test_observe_mode_plans_nothing_and_says_what_it_would_do() -> None:
     assert "observe mode; would drain" in next(one.why for one in world.last.held if one.node == "n3")
 
 
+@pytest.mark.parametrize(
+    ("allowed", "partitions", "drains"),
+    [
+        (("*",), (), True),
+        (("batch",), ("batch",), True),
+        (("batch", "debug"), ("batch", "debug"), True),
+        (("batch",), ("batch", "debug"), False),
+        (("batch",), (), False),
+        ((), ("batch",), False),
+        ((), (), False),
+    ],
+)
+def test_every_partition_of_a_node_has_to_be_listed(
+    allowed: tuple[str, ...], partitions: tuple[str, ...], drains: bool
+) -> None:
+    world = World(policy=replace(ACT, partitions=allowed))
+    world.nodes["n3"] = replace(world.nodes["n3"], partitions=partitions)
+    world.fault("n3", "XID79")
+    world.tick(5)
+    assert bool(world.sent(Drain, "n3")) is drains
+
+
 def test_partition_and_rung_lists_bind() -> None:
     world = World(policy=replace(ACT, partitions=("other",)))
     world.fault("n3", "XID79")
