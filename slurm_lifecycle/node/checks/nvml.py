@@ -15,6 +15,9 @@ from slurm_lifecycle.node.checks.xid import normal_bus_id
 NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND = 3, 4, 13
 DRIVER_NOT_LOADED, IRQ_ISSUE, LIBRARY_NOT_FOUND, MISMATCH = 9, 11, 12, 18
 CORRUPTED_INFOROM, GPU_IS_LOST, RESET_REQUIRED = 14, 15, 16
+UNREADABLE = 999
+"""NVML's own "unknown error", and an answer that cannot be read, such as a serial that is no text."""
+
 NO_PYNVML = -1
 """Not a code of NVML: the Python package is not installed."""
 
@@ -98,8 +101,8 @@ def read_driver(deep: bool) -> Iterator[str]:
     except pynvml.NVMLError as error:
         yield json.dumps({"init": int(error.value)})
         return
-    yield json.dumps({"init": 0, "driver": _encode(_call(pynvml, pynvml.nvmlSystemGetDriverVersion))})
-    count = _call(pynvml, pynvml.nvmlDeviceGetCount)
+    yield json.dumps({"init": 0, "driver": _encode(_call(pynvml, "nvmlSystemGetDriverVersion"))})
+    count = _call(pynvml, "nvmlDeviceGetCount")
     yield json.dumps({"count": _encode(count)})
     for index in range(count if isinstance(count, int) else 0):
         answers: Dict[str, object] = {}
@@ -110,12 +113,24 @@ def read_driver(deep: bool) -> Iterator[str]:
     yield json.dumps({"complete": True})
 
 
-def _call(nvml: Any, function: Callable[..., Any], *arguments: Any) -> Answer:
+def _guarded(nvml: Any, ask: Callable[[], Answer]) -> Answer:
+    """One answer. Whatever is wrong with it, the other questions and the other GPUs are still asked."""
     try:
-        value = function(*arguments)
+        return ask()
     except nvml.NVMLError as error:
         # By number: the texts differ between versions.
         return Failed(int(error.value))
+    except AttributeError:
+        return Failed(FUNCTION_NOT_FOUND)  # a pynvml from before the call
+    except (ValueError, TypeError, ArithmeticError):
+        return Failed(UNREADABLE)
+
+
+def _call(nvml: Any, name: str, *arguments: Any) -> Answer:
+    return _guarded(nvml, lambda: _plain(getattr(nvml, name)(*arguments)))
+
+
+def _plain(value: Any) -> Answer:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if isinstance(value, (list, tuple)):
@@ -130,49 +145,34 @@ def _read_gpu(nvml: Any, index: int, deep: bool) -> Iterator[Tuple[str, Answer]]
         yield "handle", Failed(int(error.value))
         return
     yield "handle", 0
-    yield "bus", _bus_id(nvml, handle)
-    yield "uuid", _call(nvml, nvml.nvmlDeviceGetUUID, handle)
-    yield "serial", _call(nvml, nvml.nvmlDeviceGetSerial, handle)
-    yield "name", _call(nvml, nvml.nvmlDeviceGetName, handle)
-    yield "recovery", _recovery_action(nvml, handle)
-    yield "ecc", _call(nvml, nvml.nvmlDeviceGetTotalEccErrors, handle, _UNCORRECTED, _VOLATILE)
-    yield "ecc_aggregate", _call(nvml, nvml.nvmlDeviceGetTotalEccErrors, handle, _UNCORRECTED, _AGGREGATE)
-    yield "remap", _call(nvml, nvml.nvmlDeviceGetRemappedRows, handle)
-    yield "sram", _sram_threshold(nvml, handle)
-    yield "temperature", _call(nvml, nvml.nvmlDeviceGetTemperature, handle, _TEMPERATURE_GPU)
+    yield "bus", _guarded(nvml, lambda: _bus_id(nvml, handle))
+    yield "uuid", _call(nvml, "nvmlDeviceGetUUID", handle)
+    yield "serial", _call(nvml, "nvmlDeviceGetSerial", handle)
+    yield "name", _call(nvml, "nvmlDeviceGetName", handle)
+    yield "recovery", _guarded(nvml, lambda: _recovery_action(nvml, handle))
+    yield "ecc", _call(nvml, "nvmlDeviceGetTotalEccErrors", handle, _UNCORRECTED, _VOLATILE)
+    yield "ecc_aggregate", _call(nvml, "nvmlDeviceGetTotalEccErrors", handle, _UNCORRECTED, _AGGREGATE)
+    yield "remap", _call(nvml, "nvmlDeviceGetRemappedRows", handle)
+    yield "sram", _guarded(nvml, lambda: _sram_threshold(nvml, handle))
+    yield "temperature", _call(nvml, "nvmlDeviceGetTemperature", handle, _TEMPERATURE_GPU)
     if deep:
-        yield "inforom", _call(nvml, nvml.nvmlDeviceValidateInforom, handle)
+        yield "inforom", _call(nvml, "nvmlDeviceValidateInforom", handle)
 
 
 def _bus_id(nvml: Any, handle: Any) -> Answer:
-    try:
-        raw = nvml.nvmlDeviceGetPciInfo(handle).busId
-    except nvml.NVMLError as error:
-        return Failed(int(error.value))
-    try:
-        return normal_bus_id(raw.decode("ascii") if isinstance(raw, bytes) else str(raw))
-    except ValueError:
-        return ""
+    raw = nvml.nvmlDeviceGetPciInfo(handle).busId
+    return normal_bus_id(raw.decode("ascii") if isinstance(raw, bytes) else str(raw))
 
 
 def _recovery_action(nvml: Any, handle: Any) -> Answer:
     # The call as a whole succeeds while a field in it does not: each has a code of its own.
-    try:
-        (value,) = nvml.nvmlDeviceGetFieldValues(handle, [_FIELD_RECOVERY_ACTION])
-    except nvml.NVMLError as error:
-        return Failed(int(error.value))
+    (value,) = nvml.nvmlDeviceGetFieldValues(handle, [_FIELD_RECOVERY_ACTION])
     return int(value.value.uiVal) if value.nvmlReturn == 0 else Failed(int(value.nvmlReturn))
 
 
 def _sram_threshold(nvml: Any, handle: Any) -> Answer:
-    status_type = getattr(nvml, "c_nvmlEccSramErrorStatus_v1_t", None)
-    if status_type is None:
-        return Failed(FUNCTION_NOT_FOUND)  # a pynvml from before the call
-    status = status_type()
-    try:
-        nvml.nvmlDeviceGetSramEccErrorStatus(handle, nvml.byref(status))
-    except nvml.NVMLError as error:
-        return Failed(int(error.value))
+    status = nvml.c_nvmlEccSramErrorStatus_v1_t()
+    nvml.nvmlDeviceGetSramEccErrorStatus(handle, nvml.byref(status))
     return int(status.bThresholdExceeded)
 
 

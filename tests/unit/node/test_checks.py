@@ -99,6 +99,32 @@ def test_a_gpu_that_vanished_is_named_from_the_inventory_of_the_boot(node: Node)
     assert [gpu["answers"] for gpu in _report(node)["gpus"]] == [True, False, True, True]
 
 
+@pytest.mark.parametrize("field", ["serial", "uuid", "name", "bus"])
+def test_an_answer_that_is_no_text_blinds_no_other_check(node: Node, field: str) -> None:
+    node.gpus.path.write_bytes(f"gpus=4\ngpu.2.lost=1\ngpu.0.{field}=".encode() + b"\xff\xfe:00\n")
+    assert ("gpu_lost", "GPU_LOST", "gpu2") in _found(node)
+    assert all(code != "CHECK_FAILED" for _, code, _ in _found(node))
+
+
+def test_a_pynvml_without_a_call_asks_the_others() -> None:
+    class Old:
+        class NVMLError(Exception):
+            value = 1
+
+        @staticmethod
+        def nvmlDeviceGetHandleByIndex(index: int) -> int:
+            return index
+
+        @staticmethod
+        def nvmlDeviceGetSerial(handle: int) -> str:
+            return f"s{handle}"
+
+    answers = dict(nvml._read_gpu(Old, 3, deep=True))
+    assert answers.pop("handle") == 0
+    assert answers.pop("serial") == "s3"
+    assert set(answers.values()) == {Failed(nvml.FUNCTION_NOT_FOUND)}
+
+
 def test_a_lost_gpu_keeps_its_other_findings(node: Node) -> None:
     node.gpus.set_gpu(2, remap_failure=1)
     node.once()
