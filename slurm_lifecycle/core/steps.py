@@ -5,7 +5,7 @@ from slurm_lifecycle.core.draft import Draft
 from slurm_lifecycle.core.fault_catalog import DrainedBy, fault_for
 from slurm_lifecycle.core.formats import make_reason
 from slurm_lifecycle.core.ladder import choose, permission
-from slurm_lifecycle.core.model import Incident, NodeView, Owner, Phase, Rung, Step
+from slurm_lifecycle.core.model import AttemptOutcome, Incident, NodeView, Owner, Phase, Rung, Step
 from slurm_lifecycle.core.ownership import REBOOT_TOKENS, is_drained, understood
 from slurm_lifecycle.core.plan import Drain
 from slurm_lifecycle.core.repair import await_person, repairing
@@ -67,12 +67,22 @@ def _person_decided(draft: Draft, incident: Incident, view: NodeView) -> bool:
             draft.put_incident(update(incident, hold="foreign"))
         draft.hold(incident.node, f"drained by a person ({view.reason[:80] or 'no reason given'}): untouched")
         return True
-    ours_in_flight = draft.open_attempt(incident.node) is not None or incident.step is Step.RETURNING
+    ours_in_flight = (
+        draft.open_attempt(incident.node) is not None
+        or incident.step is Step.RETURNING
+        or _end_not_seen(draft, incident)
+    )
     in_service = owner is Owner.NOBODY and not view.state & REBOOT_TOKENS
     if in_service and incident.drain_confirmed and not ours_in_flight and incident.hold != "adopt":
         draft.close(incident, "cancelled", "the drain was taken away; the finding counts as acknowledged")
         return True
     return False
+
+
+def _end_not_seen(draft: Draft, incident: Incident) -> bool:
+    """A repair whose end nobody saw may still take the drain away: 22.05 drops it at ResumeTimeout."""
+    last = next(reversed(draft.attempts_of(incident)), None)
+    return incident.step is Step.REPAIRING and last is not None and last.outcome is AttemptOutcome.AMBIGUOUS
 
 
 def _confirm_drain(draft: Draft, incident: Incident, view: NodeView) -> Incident:
