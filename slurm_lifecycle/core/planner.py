@@ -112,7 +112,10 @@ def _fence_needed(draft: Draft, fence: Fence) -> bool:
         return True
     if incident is None or incident.id != fence.incident_id:
         return False
-    return incident.step in _FENCED_STEPS or (incident.step is Step.HELD and incident.hold in _FENCED_HOLDS)
+    # A return broken off, or a release, begins again at the drain: until that is seen, the fence holds.
+    not_out_yet = incident.step is Step.DRAINING and not incident.drain_confirmed
+    held = incident.step is Step.HELD and incident.hold in _FENCED_HOLDS
+    return incident.step in _FENCED_STEPS or not_out_yet or held
 
 
 def _tend_marks(draft: Draft) -> None:
