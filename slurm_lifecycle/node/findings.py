@@ -20,11 +20,12 @@ BURST_S = 5.0
 """Repeats of one code on one GPU within this time are one event: drivers log them in bursts."""
 
 # Single samples of these may be noise: a disk fills for a moment, a driver reload or an administrator's
-# reset makes GPUs or the driver vanish for seconds, a busy machine is slow once. So they need a second
-# sample in a row. What the driver states of a GPU in so many words (lost, reset required, remap failure) and
-# the kernel log need none.
+# reset makes GPUs or the driver vanish for seconds, a busy machine is slow once, and a process that waits
+# for a slow disk sleeps as deeply as one that will never wake. So they need a second sample in a row. What
+# the driver states of a GPU in so many words (lost, reset required, remap failure) and the kernel log need
+# none.
 CONFIRM_TWICE: FrozenSet[str] = frozenset(
-    {"FS_FULL", "GPU_COUNT", "DRIVER_DOWN", "DRIVER_MISMATCH", "PROBE_HUNG", "CHECK_FAILED"}
+    {"FS_FULL", "GPU_COUNT", "DRIVER_DOWN", "DRIVER_MISMATCH", "PROBE_HUNG", "PROBE_DSTATE", "CHECK_FAILED"}
 )
 
 _CLASS_ORDER: Tuple[FaultClass, ...] = (

@@ -58,6 +58,7 @@ class Monitor:
         self._gpus_on_bus = count_gpus_on_bus()
         self._deep, self._deep_at_s = False, -DEEP_EVERY_S
         self._next_round_s = 0.0
+        self._stuck_signs: Dict[str, Sign] = {}
         self._interpreter = kernel.KernelInterpreter(self.tracker, self._component_of, self._limited)
         self._log: Optional[KernelLog] = None
         self._probes = [probe for probe in self._all_probes() if probe is not None]
@@ -154,6 +155,7 @@ class Monitor:
             pid, ticks = self.state.stuck.get(probe.name, (0, 0))
             if pid and still_lives(pid, ticks):
                 probe.rounds += 1
+                self._apply("probe." + probe.name, (self._stuck_sign(probe.name, pid),), now_s)
                 continue
             self.state.stuck.pop(probe.name, None)
             try:
@@ -163,6 +165,15 @@ class Monitor:
                 self._apply(
                     "probe." + probe.name, (Sign("CHECK_FAILED", probe.name, f"no child: {error}"),), now_s
                 )
+
+    def _stuck_sign(self, name: str, pid: int) -> Sign:
+        """A child that is stuck still. After a restart only the name of its probe is known."""
+        known = self._stuck_signs.get(name)
+        if known is not None:
+            return known
+        # Of the file systems it may be one that many nodes share.
+        code = "PROBE_HUNG" if name == _FS_PROBE else "PROBE_DSTATE"
+        return Sign(code, name, "", f"process {pid} in state D")
 
     def _collect(self, probe: _Probe, result: Result, now_s: float) -> None:
         probe.child = None
@@ -184,11 +195,13 @@ class Monitor:
         if probe.name == _FS_PROBE:
             where = host.parse_filesystems(result.output).in_progress or where
             shared = host.is_shared(where, _mounts())
+        sign = Sign("PROBE_HUNG", where, f"no answer in {self.config.probe_timeout_s:g} s")
         if result.outcome is Outcome.STUCK:
             self.state.stuck[probe.name] = (result.pid, result.started_ticks)
             if not shared:
-                return Sign("PROBE_DSTATE", where, "", f"process {result.pid} in state D")
-        return Sign("PROBE_HUNG", where, f"no answer in {self.config.probe_timeout_s:g} s")
+                sign = Sign("PROBE_DSTATE", where, "", f"process {result.pid} in state D")
+            self._stuck_signs[probe.name] = sign
+        return sign
 
     def _take_gpus(self, result: Result, now_s: float) -> None:
         self.snapshot = nvml.parse_snapshot(result.output)

@@ -19,6 +19,9 @@ import pytest
 
 from slurm_lifecycle.node.checks.registry import ALL_CHECKS, CHECK_IDS
 from slurm_lifecycle.node.config import AgentConfig, ConfigError, load_config, parse_config
+from slurm_lifecycle.node.monitor import Monitor
+from slurm_lifecycle.node.state import AgentState
+from slurm_lifecycle.node.system import process_stat, uptime_s
 
 from .conftest import ROOT, Node
 
@@ -193,6 +196,44 @@ def test_a_driver_call_in_uninterruptible_sleep(node: Node, frozen_dir: Path) ->
     assert node.once().returncode == 1
     assert _state(node)["stuck"]["nvml"][0] == pid, "a second probe was started beside the stuck one"
     assert "process" in json.dumps(_state(node)["findings"])
+
+
+@pytest.mark.live
+def test_a_driver_call_that_only_waited_for_a_slow_disk(node: Node, frozen_dir: Path, start: Start) -> None:
+    node.configure("channel=none\nprobe_timeout_s=0.5\ninterval_s=6\nheartbeat_s=1")
+    start()
+    node.gpus.update({"hang": 1, "hang_file": str(frozen_dir / "x")})
+    _until(lambda: "nvml" in _state(node)["stuck"])
+    subprocess.run(["fsfreeze", "-u", str(frozen_dir)], check=True, timeout=30)
+    node.gpus.update({"hang": None, "hang_file": None})
+    seen = set()
+    for _ in range(80):
+        seen.add(node.verdict()[:2])
+        time.sleep(0.1)
+    subprocess.run(["fsfreeze", "-f", str(frozen_dir)], check=True, timeout=30)  # as the fixture left it
+    assert seen == {("ok", "-")}
+    assert "nvml" not in _state(node)["stuck"]
+
+
+@pytest.mark.parametrize(("probe", "code"), [("nvml", "PROBE_DSTATE"), ("filesystems", "PROBE_HUNG")])
+def test_a_probe_that_was_stuck_before_a_restart_holds_up_no_verdict(
+    tmp_path: Path, probe: str, code: str
+) -> None:
+    state = AgentState("b0")
+    with subprocess.Popen(["sleep", "60"]) as stuck:
+        stat = process_stat(stuck.pid)
+        assert stat is not None
+        state.stuck[probe] = (stuck.pid, stat.started_ticks)
+        config = AgentConfig(run_dir=str(tmp_path), kmsg=str(tmp_path / "kmsg"), filesystems=("/proc",))
+        monitor = Monitor(config, state, confirm_after_s=0.1)
+        end_s = time.monotonic() + 20
+        while not (monitor.complete and monitor.settled):
+            assert time.monotonic() < end_s
+            monitor.advance(uptime_s())
+            time.sleep(0.02)
+        monitor.close()
+        stuck.kill()
+    assert code in {finding.sign.code for finding in monitor.tracker.findings}
 
 
 @pytest.fixture
