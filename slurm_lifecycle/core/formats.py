@@ -94,7 +94,7 @@ def with_mark(comment: str, mark: Mark | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Which daemon acts on this cluster; it stands in the Comment of the first node by name."""
+    """Which daemon acts on this cluster; it stands in the Comment of the first readable node by name."""
 
     instance: str
     host: str

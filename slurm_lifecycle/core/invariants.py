@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from slurm_lifecycle.core.formats import is_our_reason, parse_claim
 from slurm_lifecycle.core.model import Attempt, AttemptOutcome, Fleet, Incident, NodeView, Owner, Rung, Step
-from slurm_lifecycle.core.ownership import is_drained, owner_of
+from slurm_lifecycle.core.ownership import claim_bearer, is_drained, owner_of
 from slurm_lifecycle.core.plan import Drain, Plan, RemoveFence, SetComment, StartAttempt, Undrain
 from slurm_lifecycle.core.policy import Mode, Policy
 
@@ -126,12 +126,17 @@ def _check_mode(fleet: Fleet, plan: Plan, policy: Policy) -> Iterable[str]:
     if policy.mode is not Mode.ACT:
         yield f"{len(effects)} effects in observe mode"
         return
-    first = fleet.observation.nodes[min(fleet.observation.nodes)]
-    claim = parse_claim(first.comment)
+    first = claim_bearer(fleet.observation.nodes)
+    claim = parse_claim(first.comment) if first is not None else None
     me = fleet.identity
     if claim is not None and claim.instance == me.instance and claim.generation == me.generation:
         return
-    only_claim = len(effects) == 1 and isinstance(effects[0], SetComment) and effects[0].node == first.name
+    only_claim = (
+        first is not None
+        and len(effects) == 1
+        and isinstance(effects[0], SetComment)
+        and effects[0].node == first.name
+    )
     if not only_claim:
         yield "effects without the claim on the cluster"
 

@@ -5,7 +5,7 @@ and no job that lists the node (a suspended job's node shows IDLE+DRAIN).
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from slurm_lifecycle.core.formats import is_our_reason
 from slurm_lifecycle.core.model import JobView, NodeView, Owner
@@ -67,6 +67,19 @@ _SLURM_REASONS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"gres/\S+ count reported lower than configured \(\d+ < \d+\)", "LOW_RESOURCE"),
     )
 )
+
+
+# The one token of a node whose record could not be read: its texts are then not known to be empty.
+UNREADABLE = "UNREADABLE"
+
+
+def claim_bearer(nodes: Mapping[str, NodeView]) -> NodeView | None:
+    """The node whose Comment bears the daemon's claim: the first by name of those that can be read."""
+    return min(
+        (view for view in nodes.values() if UNREADABLE not in view.state),
+        key=lambda view: view.name,
+        default=None,
+    )
 
 
 def understood(view: NodeView) -> bool:

@@ -12,7 +12,7 @@ from slurm_lifecycle.core.evidence import judge_open_attempts
 from slurm_lifecycle.core.formats import Claim, Mark, parse_claim, parse_mark, with_claim, with_mark
 from slurm_lifecycle.core.intake import adopt_unknown, take_in
 from slurm_lifecycle.core.model import Fence, Fleet, Incident, NodeView, Owner, Phase, Step
-from slurm_lifecycle.core.ownership import is_out, understood
+from slurm_lifecycle.core.ownership import claim_bearer, is_out, understood
 from slurm_lifecycle.core.plan import NodeStatus, Plan, RemoveFence, RenewFence, SetComment
 from slurm_lifecycle.core.policy import DAY_S, Mode, Policy
 from slurm_lifecycle.core.requests import answer_requests
@@ -56,7 +56,7 @@ def plan(fleet: Fleet, policy: Policy, now: float) -> Plan:
 def _claim(draft: Draft) -> str:
     """Why this daemon may not act on this cluster, "" when it may.
 
-    The claim stands in the Comment of the first node by name. One by another instance, or by a later
+    The claim stands in the Comment of the first readable node by name. One by another instance, or by a later
     generation of this one (then this store is a restored backup), forbids every action until a person
     decides with `db claim`. It has no heartbeat: a claim does not age.
     """
@@ -77,7 +77,9 @@ def _claim(draft: Draft) -> str:
                 f"this store is older than the cluster's claim (generation {me.generation} < "
                 f"{claim.generation}): a restored backup? Check the nodes, then `slurm-lifecycle db claim`"
             )
-    first = draft.nodes[min(draft.nodes)]
+    first = claim_bearer(draft.nodes)
+    if first is None:
+        return "no node can be read"
     mine = Claim(me.instance, me.host, me.generation)
     if parse_claim(first.comment) == mine:
         return ""

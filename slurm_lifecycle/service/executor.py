@@ -13,7 +13,7 @@ from slurm_lifecycle.core.draft import FENCE_PREFIX
 from slurm_lifecycle.core.fault_catalog import fault_for
 from slurm_lifecycle.core.ladder import TICKET_RUNGS
 from slurm_lifecycle.core.model import Attempt, AttemptOutcome, Incident, NodeView, Owner, Rung
-from slurm_lifecycle.core.ownership import is_drained, owner_of, understood
+from slurm_lifecycle.core.ownership import UNREADABLE, is_drained, owner_of, understood
 from slurm_lifecycle.core.plan import (
     Action,
     CreateFence,
@@ -137,8 +137,10 @@ class Executor:
         self._ports.slurm.drain(action.node, action.reason)
 
     def _set_comment(self, action: SetComment) -> None:
-        present = self._ports.slurm.node(action.node).comment
-        if present != action.expected:
+        view = self._ports.slurm.node(action.node)
+        if UNREADABLE in view.state:
+            raise Skipped(f"the record of {action.node} cannot be read now, nor can its Comment")
+        if view.comment != action.expected:
             raise Skipped(f"the Comment of {action.node} was changed meanwhile")
         self._ports.slurm.set_comment(action.node, action.comment)
 

@@ -16,10 +16,9 @@ import re
 from functools import lru_cache
 
 from slurm_lifecycle.core.model import JobView, NodeView, ReservationView
+from slurm_lifecycle.core.ownership import UNREADABLE
 from slurm_lifecycle.errors import TransientError
 from slurm_lifecycle.slurm.hostlist import expand
-
-UNREADABLE = "UNREADABLE"
 
 # squeue's machine fields, the text of Slurm's own making last, each record closed by `|;`. Names, comments
 # and every other field that a user writes stay out: one of them with a line break would forge a record.

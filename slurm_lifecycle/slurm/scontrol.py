@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from slurm_lifecycle.core.model import JobView, NodeView, ReservationView
+from slurm_lifecycle.core.ownership import UNREADABLE
 from slurm_lifecycle.errors import AmbiguousOutcome, PermanentError, TransientError
 from slurm_lifecycle.slurm import parse
 from slurm_lifecycle.slurm.runner import DEFAULT_TIMEOUT_S, CommandRunner, base_environment
@@ -256,7 +257,7 @@ class ScontrolSlurm:
 
 
 def _not_drained(view: NodeView) -> bool:
-    return "DRAIN" not in view.state and parse.UNREADABLE not in view.state
+    return "DRAIN" not in view.state and UNREADABLE not in view.state
 
 
 def _name(name: str) -> str:
