@@ -11,6 +11,8 @@ import time
 from dataclasses import dataclass
 from typing import FrozenSet, Optional, Tuple
 
+from slurm_lifecycle.node.verdict import split_extra
+
 _MACHINE_KEYS = re.compile(
     r" ?(?:CfgTRES|AllocTRES|CapWatts|CurrentWatts|AveWatts|LowestJoules|ConsumedJoules|ExtSensors\w*)=\S*"
 )
@@ -20,6 +22,9 @@ _REASON = re.compile(
     re.DOTALL,
 )
 _END = re.compile(r"(?: InstanceId=\S*| InstanceType=\S*| ReservationName=\S+)+ *$")
+# Slurm 24.11 and newer print the reservation, for a node that is in one.
+_RESERVATION = re.compile(r" ReservationName=\S+ *")
+_RESERVED = frozenset({"RESERVED", "MAINTENANCE", "MAINT"})
 _MARK = re.compile(r"slc1\[([^\]]*)\]")
 
 
@@ -68,8 +73,12 @@ def parse_node(output: str, name: str) -> NodeRecord:
     if not found or match is None:
         raise ValueError("node record without state")
     tokens = frozenset(re.sub(r"[^A-Z_].*$", "", token) for token in match.group(1).split("+")) - {""}
-    reason, reason_at_s, tail = _split_reason(_free_texts("CfgTRES=" + rest))
-    comment, extra = _split_fields(tail)
+    texts = _free_texts("CfgTRES=" + rest)
+    reason, reason_at_s, tail = _split_reason(texts)
+    if tail is None:
+        comment, extra, tail = "", _own_extra(texts), texts
+    else:
+        comment, extra = _split_fields(tail, bool(tokens & _RESERVED))
     marks = frozenset(item for text in _MARK.findall(tail) for item in text.split(";"))
     return NodeRecord(tokens, reason, reason_at_s, comment, extra, marks)
 
@@ -93,13 +102,14 @@ def _free_texts(tail: str) -> str:
         position = match.end()
 
 
-def _split_reason(tail: str) -> Tuple[str, Optional[float], str]:
+def _split_reason(tail: str) -> Tuple[str, Optional[float], Optional[str]]:
+    """Reason, when it was set, and what follows; None where its end is not known (several lines)."""
     match = _REASON.match(tail)
     if match is None:
         if tail.startswith(" Reason="):
             # A form that this parser does not know: all of it is the reason, so that it is nobody's but a
             # person's.
-            return tail[len(" Reason=") :], None, ""
+            return tail[len(" Reason=") :], None, None
         return "", None, tail
     try:
         at_s: Optional[float] = time.mktime(time.strptime(match.group(3), "%Y-%m-%dT%H:%M:%S"))
@@ -108,11 +118,21 @@ def _split_reason(tail: str) -> Tuple[str, Optional[float], str]:
     return match.group(1), at_s, tail[match.end() :]
 
 
-def _split_fields(tail: str) -> Tuple[str, Optional[str]]:
+def _own_extra(texts: str) -> Optional[str]:
+    """Extra where it holds our segment and nothing else; that is certain whatever stands before it."""
+    _, border, extra = texts.rpartition(" Extra=")
+    foreign, segment = split_extra(extra)
+    return extra if border and segment is not None and not foreign else None
+
+
+def _split_fields(tail: str, reserved: bool) -> Tuple[str, Optional[str]]:
     """Comment and Extra. Where both texts could hold the border, Extra is not certain."""
     end = _END.search(tail)
     body = tail[: end.start()] if end else tail
     certain = "\n" not in body and not body.endswith(" ")
+    if end and " Extra=" in body and split_extra(body.rpartition(" Extra=")[2])[1] is None:
+        # What follows may be fields of Slurm's own, or the end of somebody's text.
+        certain = certain and reserved and _RESERVATION.fullmatch(end.group()) is not None
     if body.startswith(" Extra="):
         return "", body[len(" Extra=") :] if certain else None
     if not body.startswith(" Comment="):

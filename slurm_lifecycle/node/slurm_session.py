@@ -112,7 +112,8 @@ def converse(
     if request.segment is not None:
         if record.extra is None:
             report = _noted(
-                report, "the node's Extra and Comment cannot be told apart: clear one of them by hand"
+                report,
+                "the node's Extra cannot be told from its reason, Comment or the like: clear one by hand",
             )
         else:
             foreign, present = split_extra(record.extra)

@@ -63,7 +63,13 @@ def test_state_tokens(state: str, tokens: set[str]) -> None:
         (f" Reason=a Comment=fake [root@{_AT}] Comment=c d Extra=e f", "a Comment=fake", "c d", "e f"),
         (" Comment=a b Reason=fake State=DOWN", "", "a b Reason=fake State=DOWN", ""),
         (" Comment=c Extra=rack 7; slc1 b 1 ok - -", "", "c", "rack 7; slc1 b 1 ok - -"),
-        (" Extra=e InstanceId=i-1 InstanceType=t ReservationName=slc-1", "", "", "e"),
+        (
+            " Extra=e; slc1 b 1 ok - - InstanceId=i-1 InstanceType=t ReservationName=slc-1",
+            "",
+            "",
+            "e; slc1 b 1 ok - -",
+        ),
+        (" Extra=slc1 b 1 ok - - InstanceId=i-1 InstanceType=t", "", "", "slc1 b 1 ok - -"),
         (" Comment=c ReservationName=slc-1", "", "c", ""),
         (" ReservationName=slc-1", "", "", ""),
     ],
@@ -84,10 +90,36 @@ def test_tail(tail: str, reason: str, comment: str, extra: str, old: str) -> Non
         " Extra=two\nlines",
         " Extra=ends blank ",
         " NewKey=1",
+        " Extra=rack 7 ReservationName=old",
+        " Extra=rack 7 InstanceId=i-1",
+        f" Reason=one [root@{_AT}]        two Comment=c Extra=rack 7",
+        f" Reason=one [root@{_AT}]        two Comment=c Extra=rack 7; slc1 b 1 ok - -",
     ],
 )
 def test_an_extra_that_is_not_certain_is_not_rewritten(tail: str) -> None:
     assert _parse(tail=tail).extra is None
+
+
+def test_the_reservation_that_slurm_prints_is_not_of_the_extra() -> None:
+    assert _parse("IDLE+RESERVED", " Extra=rack 7 ReservationName=slc-1").extra == "rack 7"
+    assert _parse("IDLE+MAINTENANCE+RESERVED", " Comment=c Extra=e ReservationName=slc-1").extra == "e"
+
+
+def test_a_reason_of_several_lines_hides_neither_marks_nor_what_is_ours_alone() -> None:
+    reason = f" Reason=one [root@{_AT}]        two Comment=c slc1[hold]"
+    record = _parse("IDLE+DRAIN", f"{reason} Extra=slc1 b 1 ok - -")
+    assert record.extra == "slc1 b 1 ok - -"
+    assert record.marks == {"hold"}
+    assert not record.reason.startswith("slc:")
+    assert _parse("IDLE+DRAIN", reason).extra is None
+
+
+@given(st.text(alphabet="aE x=;slc1RervationNmtIdokg-[]@\n\t ", max_size=60))
+def test_a_foreign_extra_is_kept_or_left_alone(foreign: str) -> None:
+    slurm = _Slurm(extra=foreign)
+    slurm.talk(Request("scontrol", "n1", (), _SEGMENT))
+    kept = foreign.rstrip("\n")
+    assert slurm.extra in (foreign, f"{kept}; {_SEGMENT.format()}") or not kept
 
 
 def test_marks_are_found_wherever_they_are() -> None:
