@@ -29,8 +29,9 @@ class AlreadyRunningError(Exception):
 
 
 def log(text: str) -> None:
-    """One line for the journal."""
-    print(text, file=sys.stderr, flush=True)
+    """One line for the journal; where nobody listens (a pipe closed, a disk full) the agent goes on."""
+    with contextlib.suppress(OSError, ValueError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def take_lock(run_dir: str) -> int:

@@ -49,6 +49,7 @@ class Result:
         output: standard output, also of a child that did not finish.
         error: standard error's beginning, or why it could not start.
         code: exit status, negative for a signal, None where it did not end.
+        took_s: from its start to its end.
         pid: its process id, of use while it is stuck.
         started_ticks: its start time, which tells a recycled id apart.
     """
@@ -59,6 +60,7 @@ class Result:
     code: Optional[int] = None
     pid: int = 0
     started_ticks: int = 0
+    took_s: float = 0.0
 
 
 def _die_with_parent() -> None:
@@ -106,7 +108,8 @@ class Child:
     """
 
     def __init__(self, work: Work, timeout_s: float) -> None:
-        self.deadline_s = time.monotonic() + timeout_s
+        self._started_s = time.monotonic()
+        self.deadline_s = self._started_s + timeout_s
         self.result: Optional[Result] = None
         self._output = bytearray()
         self._eof = False
@@ -197,7 +200,8 @@ class Child:
         error = os.pread(self._errors, 2000, 0).decode("utf-8", "replace")
         os.close(self._errors)
         text = bytes(self._output).decode("utf-8", "surrogateescape")
-        self.result = Result(outcome, text, error.strip(), code, self.pid, self._started_ticks)
+        took_s = time.monotonic() - self._started_s
+        self.result = Result(outcome, text, error.strip(), code, self.pid, self._started_ticks, took_s)
         return self.result
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -401,6 +402,33 @@ def test_a_refused_update_is_seen_by_reading_back() -> None:
     assert (report.settled, report.published) == (False, False)
     assert any("Invalid user id" in note for note in report.notes)
     assert any("did not hold" in note for note in report.notes)
+
+
+def test_what_a_person_asked_of_a_hung_slurmctld_is_seen_before_the_drain() -> None:
+    slurm = _Slurm()
+
+    def slow(command: list[str]) -> Result | None:
+        slurm.broken = lambda _command: None
+        answer = replace(slurm.answer(command), took_s=9.0)
+        slurm.state, slurm.reason = "IDLE+DRAIN", "person at work"
+        return answer
+
+    slurm.broken = slow
+    report = slurm.talk(_BOTH)
+    assert (report.issued, slurm.reason) == (False, "person at work")
+
+
+def test_a_slurmctld_that_is_always_slow_still_drains() -> None:
+    slurm = _Slurm()
+
+    def slow(command: list[str]) -> Result | None:
+        slurm.broken = lambda _command: None
+        answer = replace(slurm.answer(command), took_s=9.0)
+        slurm.broken = slow
+        return answer
+
+    slurm.broken = slow
+    assert slurm.talk(_BOTH).settled
 
 
 def test_an_update_that_hung_but_worked_counts_as_done() -> None:
