@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from slurm_lifecycle.sandbox.cluster import Sandbox
+from slurm_lifecycle.sandbox.node_handle import Node
 from tests.live.outside import LONG_S, Slurm, wait_until
 
+RUN = "/run/slurm-lifecycle"
 _CLI = [sys.executable, "-c", "from slurm_lifecycle.cli.main import main; main()"]
 
 _WRAPPER = """\
@@ -284,3 +286,39 @@ def returned(slurm: Slurm, daemon: Daemon, node: str) -> None:
     )
     wait_until(lambda: slurm.node(node).in_service, f"{node} in service")
     assert not [name for name, nodes in slurm.fences().items() if nodes == node]
+
+
+def signal_agent(node: Node, name: str) -> None:
+    """A signal to the node's agent."""
+    done = node.run(["sh", "-c", f'kill -{name} $(pgrep -f "slurm_lifecycle[.]node$")'])
+    assert done.returncode == 0, done.stderr
+
+
+@contextlib.contextmanager
+def frozen_agent(node: Node) -> Iterator[Node]:
+    """A node whose agent is stopped in its tracks: its verdict file says what the test writes."""
+    signal_agent(node, "STOP")
+    try:
+        yield node
+    finally:
+        node.run(["sh", "-c", f"cd {RUN} && rm -rf verdict failopen.prolog"])
+        signal_agent(node, "CONT")
+        signal_agent(node, "TERM")
+        # The next one writes a verdict of its own at once.
+        wait_until(lambda: node.run(["test", "-s", f"{RUN}/verdict"]).returncode == 0, "a verdict again")
+
+
+def write_verdict(node: Node, shell: str) -> None:
+    """Makes the verdict by shell in the run directory; `$u` is the uptime in seconds, `$b` the boot id."""
+    head = "read -r u rest </proc/uptime; u=${u%%.*}; read -r b </proc/sys/kernel/random/boot_id"
+    done = node.run(["sh", "-c", f"cd {RUN} && rm -rf verdict failopen.prolog && {head} && {shell}"])
+    assert done.returncode == 0, done.stderr
+
+
+def lets_a_job_run(slurm: Slurm, node: Node, name: str) -> None:
+    """A job runs to its end on the node, and the prolog left word that it could not judge."""
+    job = slurm.submit("-w", node.name, "-t", "1", script="true")
+    wait_until(lambda: slurm.job(job)["state"] == "COMPLETED", f"{name}: the job runs")
+    marker = node.run(["cat", f"{RUN}/failopen.prolog"]).stdout
+    assert "verdict" in marker, (name, marker)
+    assert slurm.node(node.name).in_service, name

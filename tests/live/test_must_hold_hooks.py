@@ -12,12 +12,11 @@ import pytest
 
 from slurm_lifecycle.sandbox.cluster import Sandbox
 from slurm_lifecycle.sandbox.node_handle import Node
-from tests.live.harness import clean
+from tests.live.harness import RUN, clean, frozen_agent, lets_a_job_run, signal_agent, write_verdict
 from tests.live.outside import Slurm, wait_until
 
 pytestmark = pytest.mark.live
 
-RUN = "/run/slurm-lifecycle"
 # Each would refuse the job if it were believed; `$u` is the uptime in seconds, `$b` the boot id.
 DOUBTFUL = {
     "missing": "rm -f verdict",
@@ -45,59 +44,29 @@ def slurm(sandbox: Sandbox) -> Iterator[Slurm]:
 
 @pytest.fixture
 def frozen(sandbox: Sandbox, slurm: Slurm) -> Iterator[Node]:
-    """n1 with its agent stopped in its tracks: what stands in the verdict file is what the test wrote."""
-    node = sandbox.node("n1")
-    _signal_agent(node, "STOP")
-    yield node
-    node.run(["sh", "-c", f"cd {RUN} && rm -rf verdict failopen.prolog"])
-    _signal_agent(node, "CONT")
-    _signal_agent(node, "TERM")
-    # The next one writes a verdict of its own at once.
-    wait_until(lambda: node.run(["test", "-s", f"{RUN}/verdict"]).returncode == 0, "a verdict again")
-
-
-def _signal_agent(node: Node, name: str) -> None:
-    done = node.run(["sh", "-c", f'kill -{name} $(pgrep -f "slurm_lifecycle[.]node$")'])
-    assert done.returncode == 0, done.stderr
-
-
-def _write(node: Node, shell: str) -> None:
-    head = "read -r u rest </proc/uptime; u=${u%%.*}; read -r b </proc/sys/kernel/random/boot_id"
-    done = node.run(["sh", "-c", f"cd {RUN} && rm -rf verdict failopen.prolog && {head} && {shell}"])
-    assert done.returncode == 0, done.stderr
-
-
-def _uptime_s(node: Node) -> float:
-    return float(node.run(["cat", "/proc/uptime"]).stdout.split()[0])
-
-
-def _lets_the_job_run(slurm: Slurm, node: Node, name: str) -> None:
-    job = slurm.submit("-w", "n1", "-t", "1", script="true")
-    wait_until(lambda: slurm.job(job)["state"] == "COMPLETED", f"{name}: the job runs")
-    marker = node.run(["cat", f"{RUN}/failopen.prolog"]).stdout
-    assert "verdict" in marker, (name, marker)
-    assert slurm.node("n1").in_service, name
+    with frozen_agent(sandbox.node("n1")) as node:
+        yield node
 
 
 def test_prolog_fails_open_on_every_doubtful_verdict(slurm: Slurm, frozen: Node) -> None:
     for name, shell in DOUBTFUL.items():
-        _write(frozen, shell)
-        _lets_the_job_run(slurm, frozen, name)
+        write_verdict(frozen, shell)
+        lets_a_job_run(slurm, frozen, name)
 
 
 def test_fresh_gate_refuses_and_the_true_reason_stands_in_the_end(sandbox: Sandbox, slurm: Slurm) -> None:
     node = sandbox.node("n2")
-    _signal_agent(node, "STOP")
+    signal_agent(node, "STOP")
     try:
         # Nobody has drained it yet: the moment in which the gate is all that there is.
         node.inject("xid", code=79, gpu=3)
-        _write(node, 'printf "v1 drain $u $b XID79 gpu3 fell off the bus\\ngate yes\\n" >verdict')
+        write_verdict(node, 'printf "v1 drain $u $b XID79 gpu3 fell off the bus\\ngate yes\\n" >verdict')
         job = slurm.submit("-x", "n1,n[4-8]", script="sleep 300")
         wait_until(lambda: "DRAIN" in slurm.node("n2").state, "Slurm drains a node whose prolog fails")
         assert slurm.node("n2").reason == "Prolog error"
         assert node.run(["cat", f"{RUN}/refused.{job}"]).stdout.startswith("XID79 gpu3")
     finally:
-        _signal_agent(node, "CONT")
+        signal_agent(node, "CONT")
     wait_until(lambda: slurm.node("n2").reason.startswith("slc:XID79 gpu3"), "the true reason")
     # Slurm held the job; the agent, whose refusal it was, releases it. Slurm's own two minutes are cut short.
     wait_until(lambda: "held" not in slurm.job(job)["reason"].lower(), "the job is released")
@@ -182,10 +151,3 @@ def test_stopped_health_check_keeps_its_place(hung_chain: Node) -> None:
     finally:
         first.kill()
         first.wait()
-
-
-def test_prolog_fails_open_on_a_stale_verdict(slurm: Slurm, frozen: Node) -> None:
-    wait_until(lambda: _uptime_s(frozen) > 123, "the node is up long enough to have a stale verdict", 140)
-    # As old as the boot.
-    _write(frozen, 'printf "v1 drain 0 $b XID79 gpu3 fell\\ngate yes\\n" >verdict')
-    _lets_the_job_run(slurm, frozen, "stale")
