@@ -123,7 +123,7 @@ class Agent:
 
     def _publish(self, now_s: float, force: bool = False) -> None:
         findings = self.monitor.tracker.findings
-        verdict = judge(findings, self.reporter.may_gate)
+        verdict = judge(findings, self.reporter.may_gate(findings))
         # The first verdict of a run means nothing before every probe has answered and no sign waits for its
         # second sample, unless it is bad already: after a repair an early `ok` reads as checks that passed.
         # A bad one waits a moment for the driver probe, which turns bus addresses into GPU numbers.
@@ -140,6 +140,7 @@ class Agent:
         self.verdict = verdict
         self._findings_seen = signature
         self._written_s = now_s
+        self._restore_run_dir()
         self._write(output.write_verdict, now_s)
         self.reporter.announce(verdict, findings)
         self._save_state()
@@ -164,6 +165,20 @@ class Agent:
             notes=(*self.monitor.problems.values(), *self.reporter.notes),
         )
         self._guarded(lambda: write(self.config.run_dir, status))
+
+    def _restore_run_dir(self) -> None:
+        """Without its directory the node has no verdict, and every hook lets jobs start."""
+        if os.path.isdir(self.config.run_dir):
+            return
+        try:
+            take_lock(self.config.run_dir)
+        except AlreadyRunningError:
+            self._say(f"another agent works in {self.config.run_dir} now: this one ends")
+            self._stop = True
+        except OSError as error:
+            self._say(f"cannot make run directory {self.config.run_dir}: {error.strerror}")
+        else:
+            self._say(f"run directory {self.config.run_dir} was gone: made anew")
 
     def _save_state(self) -> None:
         self._guarded(lambda: save_state(self.config.run_dir, self.state))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from typing import Callable, FrozenSet, List, Optional, Tuple
+from typing import Callable, FrozenSet, Iterable, List, Optional, Tuple
 
 from slurm_lifecycle.node import drain
 from slurm_lifecycle.node.child import Child, Result
@@ -107,12 +107,18 @@ class Reporter:
         """A command is running."""
         return self._child is not None
 
-    @property
-    def may_gate(self) -> bool:
-        """May the prolog refuse jobs? Whatever forbids the agent to drain forbids the drain by a prolog's
-        failure too.
+    def may_gate(self, findings: Iterable[Finding]) -> bool:
+        """May the prolog refuse jobs?
+
+        Only until the drain stands: from then on Slurm keeps jobs off, and where a person has undrained the
+        node, a gate would drain it again with the next job. Whatever forbids the agent to drain forbids the
+        drain by a prolog's failure too.
+
+        Args:
+            findings: open findings.
         """
-        return self.config.mode == "drain" and not self._held and not self._stopped
+        allowed = self.config.mode == "drain" and not self._held and not self._stopped
+        return allowed and bool(drain.wanted(findings, frozenset(self.state.done)))
 
     @property
     def _stopped(self) -> bool:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -173,6 +175,33 @@ def test_a_full_run_directory_does_not_end_the_agent(node: Node, start: Start) -
     node.log(_XID79)
     _until(lambda: node.verdict()[0] == "drain")
     assert agent.poll() is None
+
+
+@pytest.mark.parametrize("listener", ["closed pipe", "full disk", "no descriptor"])
+def test_an_agent_that_nobody_listens_to_goes_on(node: Node, listener: str) -> None:
+    _scontrol(node, "exit 1")  # gives it something to say
+    redirect = {"closed pipe": "2>&1 | true", "full disk": "2>/dev/full", "no descriptor": "2>&-"}[listener]
+    shell = f"exec {shlex.join(node.command())} {redirect}"
+    with subprocess.Popen(["/bin/sh", "-c", shell], env=node.environment(), start_new_session=True) as agent:
+        try:
+            _until((node.run_dir / "verdict").exists)
+            _until(lambda: len(_calls(node)) >= 2)
+            node.log(_XID79)
+            _until(lambda: node.verdict()[0] == "drain")
+        finally:
+            os.killpg(agent.pid, signal.SIGKILL)
+
+
+def test_a_run_directory_that_was_removed_comes_back(node: Node, start: Start) -> None:
+    node.configure("channel=none\nheartbeat_s=1")
+    start()
+    shutil.rmtree(node.run_dir)
+    _until(lambda: (node.run_dir / "verdict").exists(), 5)
+    node.log(_XID79)
+    _until(lambda: (node.run_dir / "verdict").exists() and node.verdict()[0] == "drain")
+    second = node.start()
+    _, errors = second.communicate(timeout=10)
+    assert (second.returncode, "running already" in errors) == (3, True)
 
 
 def test_a_hung_probe_does_not_delay_the_kernel_log(node: Node, start: Start) -> None:
