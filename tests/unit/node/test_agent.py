@@ -196,7 +196,7 @@ def test_a_run_directory_that_was_removed_comes_back(node: Node, start: Start) -
     node.configure("channel=none\nheartbeat_s=1")
     start()
     shutil.rmtree(node.run_dir)
-    _until(lambda: (node.run_dir / "verdict").exists(), 5)
+    _until((node.run_dir / "verdict").exists, 5)
     node.log(_XID79)
     _until(lambda: (node.run_dir / "verdict").exists() and node.verdict()[0] == "drain")
     second = node.start()
