@@ -43,13 +43,15 @@ def finding_key(finding: Finding) -> FindingKey:
 class Draft:
     """Mutable only within one call of the planner; `plan()` freezes it.
 
-    `claim_problem` says why this daemon may not act on the cluster at all, "" when it may.
+    `claim_problem` says why this daemon may not act on the cluster at all, "" when it may; `claim_pending`
+    that it is only being written.
     """
 
     fleet: Fleet
     policy: Policy
     now: float
     claim_problem: str = ""
+    claim_pending: bool = False
     incidents: dict[str, Incident] = field(default_factory=dict)
     attempts: dict[str, Attempt] = field(default_factory=dict)
     findings_by_node: dict[str, dict[FindingKey, Finding]] = field(default_factory=dict)

@@ -193,12 +193,6 @@ def _trip_if_too_many(draft: Draft) -> None:
 def _trip(draft: Draft, trip: Trip) -> None:
     draft.put_trip(trip)
     draft.event("", "breaker", f"tripped for {trip.scope}: {trip.reason}")
-    draft.page(
-        "",
-        f"breaker:{trip.scope}:{int(trip.tripped_at)}",
-        f"breaker tripped for {trip.scope}: {trip.reason}; nothing new is started until "
-        f"`slurm-lifecycle breaker reset {trip.scope}`",
-    )
 
 
 def adopt_unknown(draft: Draft) -> None:
@@ -272,6 +266,3 @@ def _adopt(draft: Draft, name: str, why: str) -> None:
         ours = is_our_reservation(reservation.name) and name in reservation.nodes
         if ours and reservation.name not in draft.fences:
             draft.put_fence(Fence(reservation.name, name, held.id, draft.now))
-    draft.page(
-        name, f"adopt:{held.id}", f"{name}: {why}; look at it, then `slurm-lifecycle node release {name}`"
-    )

@@ -120,7 +120,8 @@ class NodeStatus:
 class Plan:
     """What one tick decided: rows to write (inserted or replaced by key) and actions to take after that.
 
-    `held` explains every node that would be acted on but is not. Replanning a settled fleet gives neither
+    `held` explains every node that would be acted on but is not. `standing` is what waits for a person, named
+    anew in every plan; the notifier tells it once in a while. Replanning a settled fleet gives neither
     rows nor actions. `not_acting` says why this daemon may do nothing on the whole cluster, "" when it may.
     """
 
@@ -137,6 +138,7 @@ class Plan:
     held: tuple[Held, ...] = ()
     statuses: tuple[NodeStatus, ...] = ()
     not_acting: str = ""
+    standing: tuple[Notice, ...] = ()
 
     @property
     def settled(self) -> bool:

@@ -6,6 +6,8 @@ Level-triggered: every convergent effect is derived anew each tick, so a lost re
 changes nothing but the time it takes.
 """
 
+from dataclasses import replace
+
 from slurm_lifecycle.core.budget import open_trips
 from slurm_lifecycle.core.draft import Draft
 from slurm_lifecycle.core.evidence import judge_open_attempts
@@ -16,6 +18,7 @@ from slurm_lifecycle.core.ownership import claim_bearer, is_out, understood
 from slurm_lifecycle.core.plan import NodeStatus, Plan, RemoveFence, RenewFence, SetComment
 from slurm_lifecycle.core.policy import DAY_S, Mode, Policy
 from slurm_lifecycle.core.requests import answer_requests
+from slurm_lifecycle.core.standing import begun_now, standing
 from slurm_lifecycle.core.steps import PHASE_OF_STEP, advance
 
 # Slurm stores a reservation without end as 365 days; it is renewed long before that.
@@ -84,6 +87,7 @@ def _claim(draft: Draft) -> str:
     if parse_claim(first.comment) == mine:
         return ""
     draft.act(SetComment(first.name, with_claim(first.comment, mine), first.comment))
+    draft.claim_pending = True
     return "the claim on the cluster is being written"
 
 
@@ -161,11 +165,10 @@ def _with_statuses(draft: Draft) -> Plan:
         for name in sorted(draft.incidents)
         if name not in draft.nodes
     )
-    frozen = draft.freeze()
-    return Plan(
-        **{field: getattr(frozen, field) for field in frozen.__dataclass_fields__ if field != "statuses"},
-        statuses=statuses + gone,
-    )
+    waiting = standing(draft)
+    for notice in begun_now(draft, waiting):
+        draft.act(notice)
+    return replace(draft.freeze(), statuses=statuses + gone, standing=waiting)
 
 
 def _status(draft: Draft, view: NodeView) -> NodeStatus:

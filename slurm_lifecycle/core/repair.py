@@ -105,7 +105,6 @@ def _recently_cancelled(draft: Draft, incident: Incident, rung: Rung) -> str:
         why = f"{rung.value} was refused {cancelled} times: {tries[-1].detail}"
         if incident.step is not Step.HELD:
             draft.move(incident, Step.HELD, why, hold="refused", note=why)
-            draft.page(incident.node, f"held:{incident.id}", f"{incident.node}: {why}")
         return why
     last = tries[-1] if tries else None
     if last is not None and last.ended_at is not None and cancelled:
@@ -139,9 +138,4 @@ def _to_person(draft: Draft, incident: Incident, why: str) -> None:
         f"repair it, then `slurm-lifecycle node release {incident.node}`: it is checked before it goes back"
     )
     draft.move(incident, Step.AWAITING_PERSON, why, note=f"{why}; {todo}")
-    draft.page(
-        incident.node,
-        f"person:{incident.id}",
-        f"{incident.node} ({incident.code} {incident.component}): {why}; {todo}",
-    )
     draft.hold(incident.node, f"{why}; {todo}")

@@ -86,7 +86,6 @@ def _wait(draft: Draft, incident: Incident, view: NodeView, problem: str) -> Non
         draft.event(view.name, "verify", f"could not run: {problem}; once more", incident)
         return
     draft.move(incident, Step.HELD, f"checks could not run twice: {problem}", hold="verify", note=problem)
-    draft.page(view.name, f"held:{incident.id}", f"{view.name}: not returned, {problem}")
 
 
 def _failed(draft: Draft, incident: Incident, verdict: Verdict) -> None:
@@ -119,7 +118,6 @@ def returning(draft: Draft, incident: Incident, view: NodeView) -> None:
         draft.move(
             incident, Step.HELD, "not in service by the deadline", hold="return", note="return timed out"
         )
-        draft.page(view.name, f"held:{incident.id}", f"{view.name}: not back in service by the deadline")
         return
     if view.state & {"DRAIN", "DOWN"}:
         why_not = draft.not_allowed(view, "return")

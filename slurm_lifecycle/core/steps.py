@@ -10,6 +10,7 @@ from slurm_lifecycle.core.ownership import REBOOT_TOKENS, is_drained, understood
 from slurm_lifecycle.core.plan import Drain
 from slurm_lifecycle.core.repair import await_person, repairing
 from slurm_lifecycle.core.returning import returning, verifying
+from slurm_lifecycle.core.standing import PAGED_BUSY
 from slurm_lifecycle.core.transitions import TRANSIENT_STEPS, update
 
 PHASE_OF_STEP = {
@@ -123,22 +124,18 @@ def draining(draft: Draft, incident: Incident, view: NodeView) -> None:
         jobs = ",".join(sorted(job.job_id for job in draft.jobs_on(view.name))[:8])
         draft.hold(view.name, f"drains; waits for job {jobs or '(still completing)'} to end")
         if incident.deadline is not None and draft.now >= incident.deadline:
-            draft.move(incident, Step.HELD, "not drained by the deadline", hold="drain_timeout")
-            draft.page(
-                view.name, f"held:{incident.id}", f"{view.name}: jobs {jobs} still run at the deadline"
-            )
+            note = f"jobs {jobs} still run at the deadline"
+            draft.move(incident, Step.HELD, "not drained by the deadline", hold="drain_timeout", note=note)
         elif _hangs_on_dead_gpu(draft, incident):
-            draft.put_incident(update(incident, note="paged: job on a broken node"))
-            draft.page(
-                view.name, f"busy:{incident.id}", f"{view.name}: job {jobs} on a node with {incident.code}"
-            )
+            note = f"{PAGED_BUSY}job {jobs} on a node with {incident.code}"
+            draft.put_incident(update(incident, note=note))
         return
     _admit(draft, incident, view)
 
 
 def _hangs_on_dead_gpu(draft: Draft, incident: Incident) -> bool:
     waited = draft.now - incident.step_since
-    return waited >= draft.policy.page_busy_after_s and not incident.note.startswith("paged")
+    return waited >= draft.policy.page_busy_after_s and not incident.note.startswith(PAGED_BUSY)
 
 
 def _fault_is_gone(draft: Draft, incident: Incident) -> bool:

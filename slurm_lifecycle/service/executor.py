@@ -85,7 +85,10 @@ class Executor:
             plan: checked and stored.
             incidents: open incidents by node, as the plan leaves them.
         """
-        return tuple(self._one(action, incidents) for action in plan.actions)
+        done = tuple(self._one(action, incidents) for action in plan.actions)
+        for notice in plan.standing:
+            self._ports.notifier.notify(notice)
+        return done
 
     def _one(self, action: Action, incidents: Mapping[str, Incident]) -> Done:
         try:

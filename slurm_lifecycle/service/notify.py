@@ -10,12 +10,17 @@ from slurm_lifecycle.plain_text import plain_line
 from slurm_lifecycle.service.log import log_event
 from slurm_lifecycle.site_command import run_site_command
 
-# The planner says the same thing as long as it is so; a person needs it once a shift.
+# The planner says the same thing as long as it is so (`Plan.standing`); a person needs it once a shift.
 REPEAT_AFTER_S = 6 * 3600.0
 # A command that failed is tried again for the same key after this, and for any key once it hung.
 RETRY_AFTER_S = 300.0
-# A key a node and cause; 16,384 nodes rarely have more than a few each, and forgetting costs one repeat.
-MAX_KEYS = 8192
+# What waits is handed over in each tick, so forgetting a key that still waits costs a repeat each time:
+# four times the largest fleet.
+MAX_KEYS = 65_536
+# Of this time, so much may go to the command: a thousand pages at once must not keep the daemon from its
+# nodes. What still waits is handed over again by the next tick.
+_SHARE_OF_S = 60.0
+_SHARE_S = 15.0
 _TEXT_LIMIT = 2000
 
 
@@ -65,6 +70,7 @@ class CommandNotifier:
         self._repeat_after_s = repeat_after_s
         self._quiet = _Quiet()
         self._hung_at: float | None = None
+        self._share_since, self._spent_s = now(), 0.0
         self._log = LogNotifier(now, repeat_after_s=repeat_after_s)
 
     def notify(self, notice: Notice) -> None:
@@ -76,12 +82,20 @@ class CommandNotifier:
         # A tick may hold a thousand notices; a command that hangs must not hold the daemon for each of them.
         if self._hung_at is not None and 0 <= now - self._hung_at < RETRY_AFTER_S:
             return
+        if self._share_is_spent(now):
+            return
         ended = run_site_command(self._command, _environment(notice), timeout_s=self._timeout_s)
+        self._spent_s += max(0.0, self._now() - now)
         self._hung_at = now if ended.started and ended.code is None else None
         if ended.code != 0:
             why = ended.failure or f"ended with {ended.code}: {plain_line(ended.first_words)}"
             log_event("notice_failed", level=logging.ERROR, node=notice.node, key=notice.key, reason=why)
         self._quiet.set(notice.key, now, self._repeat_after_s if ended.code == 0 else RETRY_AFTER_S)
+
+    def _share_is_spent(self, now: float) -> bool:
+        if not 0 <= now - self._share_since < _SHARE_OF_S:
+            self._share_since, self._spent_s = now, 0.0
+        return self._spent_s >= _SHARE_S
 
 
 def _environment(notice: Notice) -> dict[str, str]:

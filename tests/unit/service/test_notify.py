@@ -123,6 +123,26 @@ def test_a_command_that_hangs_holds_the_daemon_once(
     assert _ran(tmp_path) == 2
 
 
+def test_a_slow_command_gets_a_share_of_the_time_and_what_still_waits_is_told_later(
+    command: Callable[[str], list[str]], tmp_path: Path, log: StringIO
+) -> None:
+    later = [0.0]
+
+    def now() -> float:
+        # Each run of the command takes two seconds of this clock.
+        return 1000.0 + later[0] + 2.0 * _ran(tmp_path)
+
+    notifier = CommandNotifier(command("exit 0"), now)
+    for number in range(50):
+        notifier.notify(_notice(f"waits:n{number}"))
+    assert _ran(tmp_path) == 8
+    for _ in range(10):
+        later[0] += 60.0
+        for number in range(50):
+            notifier.notify(_notice(f"waits:n{number}"))
+    assert _ran(tmp_path) == 50
+
+
 def test_a_command_that_is_missing_is_logged(tmp_path: Path, clock: _Clock, log: StringIO) -> None:
     CommandNotifier([str(tmp_path / "absent")], clock.now).notify(_notice())
     assert "No such file" in log.getvalue()
