@@ -77,7 +77,10 @@ class _Slurm:
 
     def announce(self, *codes: str) -> None:
         findings = self.findings(*codes)
-        self.reporter.announce(judge(findings, self.reporter.may_gate), findings)
+        self.reporter.announce(judge(findings, self.reporter.may_gate(findings)), findings)
+
+    def gated(self, *codes: str) -> bool:
+        return self.reporter.may_gate(self.findings(*(codes or ("XID79",))))
 
     def settle(self) -> None:
         """Let what runs come to its end; the clock stands still."""
@@ -155,9 +158,9 @@ def test_the_number_of_drains_outlives_a_good_end(slurm: _Slurm) -> None:
 
 
 def test_the_stop_file_opens_the_gate_and_leaves_a_prolog_error_alone(slurm: _Slurm) -> None:
-    assert slurm.reporter.may_gate
+    assert slurm.gated()
     slurm.set("stop", "")
-    assert not slurm.reporter.may_gate
+    assert not slurm.gated()
     slurm.set("refused.7", "XID79 gpu3")  # by a prolog that had read the verdict before
     slurm.set("state", "IDLE+DRAIN")
     at = time.strftime("%Y-%m-%dT%H:%M:%S")
@@ -174,17 +177,35 @@ def test_the_stop_file_opens_the_gate_and_leaves_a_prolog_error_alone(slurm: _Sl
 
 @pytest.mark.parametrize("mark", ["slc1[hold]", "slc1[drain;stop]"])
 def test_a_mark_opens_the_gate_for_as_long_as_it_stands(slurm: _Slurm, mark: str) -> None:
+    slurm.set("refuse", "")  # no drain comes to stand, which would open the gate by itself
     slurm.announce("XID79")
     slurm.settle()
-    assert slurm.reporter.may_gate
+    assert slurm.gated()
     slurm.set("comment", f" Comment={mark}")
     slurm.now_s += 31
     slurm.settle()
-    assert not slurm.reporter.may_gate
+    assert not slurm.gated()
     slurm.set("comment", "")
     slurm.now_s += 31
     slurm.settle()
-    assert slurm.reporter.may_gate
+    assert slurm.gated()
+
+
+def test_the_gate_opens_once_the_drain_stands_and_stays_so_after_a_persons_undrain(slurm: _Slurm) -> None:
+    assert slurm.gated()
+    slurm.announce("XID79")
+    slurm.settle()
+    assert slurm.get("state") == "IDLE+DRAIN"
+    assert not slurm.gated()
+    slurm.set("state", "IDLE")
+    slurm.now_s += 120
+    slurm.announce("XID79")
+    slurm.settle()
+    assert not slurm.gated()
+    assert slurm.updates("State=DRAIN") == 1
+    # Another part's fault is news.
+    other = [*slurm.findings("XID79"), Finding("check", Sign("REMAP_FAILURE", "gpu5"), "R-2", 2.0, 2.0)]
+    assert slurm.reporter.may_gate(other)
 
 
 def test_a_well_node_is_not_looked_at_for_marks(slurm: _Slurm) -> None:
