@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -62,6 +63,9 @@ def up(name: str, root: Path | None, install_packages: bool, **settings: Any) ->
     if install_packages:
         preflight.install(click.echo)
     cluster = Sandbox.create(root, name=name, **settings)
+    # As Ctrl-C: whoever ends the command, or closes its terminal, is left without half a cluster.
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, lambda number, _frame: sys.exit(128 + number))
     cluster.up(click.echo)
     option = "" if name == DEFAULT_NAME else f" --name {name}"
     for key, value in cluster.env().items():

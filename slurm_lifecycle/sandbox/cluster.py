@@ -344,7 +344,11 @@ class Sandbox:
         waiting = set(self.settings.node_names())
         while waiting:
             if not procs.is_alive(State.load(self.layout).processes["slurmctld"]):
-                raise SandboxError(f"slurmctld did not start: {_last_line(self.slurmctld_log)}")
+                # Before it has read its configuration it does not know its log.
+                said = (
+                    self.slurmctld_log if self.slurmctld_log.exists() else self.layout.ctld / "slurmctld.out"
+                )
+                raise SandboxError(f"slurmctld did not start: {_last_line(said)}")
             states = self.node_states()
             waiting = {name for name in waiting if states.get(name) not in ("IDLE", "MIXED", "ALLOCATED")}
             late = time.monotonic() > deadline

@@ -21,6 +21,15 @@ MAX_ROOT_BYTES = 70
 PORT_RANGE = range(20000, 32000)
 MARKER = ".slurm-lifecycle-sandbox"
 DEFAULT_NAME = "default"
+_RANGES = (
+    ("agent_interval_s", 1, 3600),
+    ("slurmd_timeout_s", 1, 65533),
+    ("resume_timeout_s", 1, 65533),
+    ("health_interval_s", 0, 65533),
+    ("boot_s", 0, 3600),
+    ("install_s", 0, 3600),
+    ("return_to_service", 0, 2),
+)
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,19}")
 
 
@@ -71,6 +80,10 @@ class Settings:
             raise SandboxError(f"{self.nodes} nodes: choose 1 to 256")
         if not 1 <= self.gpus <= 16:
             raise SandboxError(f"{self.gpus} GPUs a node: choose 1 to 16")
+        for name, low, high in _RANGES:
+            # Slurm takes times of 16 bits; the comparison also refuses what is no number.
+            if not low <= getattr(self, name) <= high:
+                raise SandboxError(f"{name} {getattr(self, name)}: choose {low} to {high}")
         if self.agent_mode not in ("drain", "observe"):
             raise SandboxError(f"agent mode {self.agent_mode!r}: choose drain or observe")
 
@@ -88,9 +101,18 @@ class Settings:
 
     @classmethod
     def from_json(cls, text: str) -> Settings:
-        """Settings as read back; a key of another release is left out."""
-        raw: dict[str, Any] = json.loads(text)
-        return cls(**{k: v for k, v in raw.items() if k in cls.__dataclass_fields__})
+        """Settings as read back; a key of another release is left out.
+
+        Raises:
+            SandboxError: when the text is damaged.
+        """
+        try:
+            raw: dict[str, Any] = json.loads(text)
+            return cls(**{k: v for k, v in raw.items() if k in cls.__dataclass_fields__})
+        except (ValueError, TypeError, AttributeError) as problem:
+            raise SandboxError(
+                f"settings of the sandbox are damaged ({problem}): `slurm-lifecycle sandbox down` removes it"
+            ) from problem
 
 
 def default_root(name: str) -> Path:

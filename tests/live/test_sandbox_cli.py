@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -106,6 +107,35 @@ def test_a_killed_up_is_cleaned_by_the_next(after_s: float) -> None:
         assert _run("down", "--name", name).returncode == 0
     assert procs.started_under(layout.root) == []
     assert not layout.root.exists()
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("after_s", [0.4, 1.0])
+def test_an_up_that_is_ended_leaves_nothing(signum: signal.Signals, after_s: float) -> None:
+    name = f"e{os.getpid()}"
+    layout = Sandbox.create(name=name).layout
+    argv = [sys.executable, "-c", _ENTRY, "up", "--name", name, "--nodes", "2", "--boot-s", "3"]
+    try:
+        with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as up:
+            time.sleep(after_s)
+            up.send_signal(signum)
+            assert up.wait(timeout=60) != 0
+        assert procs.started_under(layout.root) == []
+        assert not layout.root.exists()
+    finally:
+        _run("down", "--name", name)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"nodes": "x"}', '{"name": "../x"}', ""])
+def test_damaged_settings_are_one_line_and_down_still_works(tmp_path: Path, text: str) -> None:
+    root = tmp_path / "s"
+    root.mkdir()
+    (root / ".slurm-lifecycle-sandbox").touch()
+    (root / "settings.json").write_text(text, encoding="ascii")
+    done = _run("status", "--root", str(root))
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+    assert _run("down", "--root", str(root)).returncode == 0
+    assert not root.exists()
 
 
 def test_commands_on_a_sandbox_that_is_not_there() -> None:

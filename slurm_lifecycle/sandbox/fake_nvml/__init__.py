@@ -41,8 +41,12 @@ def build(out_dir: Path) -> Path:
     partial = out_dir / f".{LIBRARY_NAME}.{os.getpid()}"
     command = ["gcc", "-shared", "-fPIC", "-O2", "-D_GNU_SOURCE", "-fvisibility=hidden", "-Wall", "-Wextra"]
     command += [f"-Wl,-soname,{LIBRARY_NAME}", "-o", str(partial), str(SOURCE)]
+    # Also where the caller's PATH lacks it: gcc in its turn looks for its assembler and linker there.
+    env = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/local/bin:/usr/bin:/bin"}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_BUILD_TIMEOUT_S, check=False)
+        done = subprocess.run(
+            command, env=env, capture_output=True, text=True, timeout=_BUILD_TIMEOUT_S, check=False
+        )
     except FileNotFoundError as error:
         raise FakeNvmlError("gcc not found: install a C compiler (apt install gcc libc6-dev)") from error
     except subprocess.TimeoutExpired as error:
