@@ -79,11 +79,21 @@ def _take_slurm_reason(draft: Draft, view: NodeView) -> None:
                 Finding(*key, Level.DRAIN, view.reason[:200], SLURM_SAYS, min(since, draft.now))
             )
             draft.event(view.name, "finding", f"{code}: Slurm says {view.reason[:120]!r}")
-    if view.name in draft.incidents:
+    incident = draft.incidents.get(view.name)
+    if incident is not None and not _not_begun(incident, owner):
         return
     for finding in draft.findings_of(view.name):
         if finding.boot_id == SLURM_SAYS and finding.code != code:
             draft.put_finding(replace(finding, cleared_at=draft.now))
+
+
+def _not_begun(incident: Incident, owner: Owner) -> bool:
+    """Nothing of ours has taken the place of Slurm's reason yet, so that its absence means that it is gone.
+
+    Where we may only watch, a node whose outage ended by itself must not be drained for it once we may act.
+    """
+    waits = incident.step is Step.DRAINING or incident.hold == "foreign"
+    return waits and not incident.drain_confirmed and owner in (Owner.NOBODY, Owner.PERSON)
 
 
 def _standing(draft: Draft, view: NodeView) -> Finding | None:

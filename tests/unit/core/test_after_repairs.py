@@ -1,9 +1,12 @@
 """What Slurm, boots and people do behind the planner's back during and after a repair."""
 
-from slurm_lifecycle.core.model import AttemptOutcome, Rung, Step
-from slurm_lifecycle.core.plan import RemoveFence, StartAttempt, Undrain
+from dataclasses import replace
 
-from .world import World
+from slurm_lifecycle.core.model import AttemptOutcome, Rung, Step
+from slurm_lifecycle.core.plan import Drain, RemoveFence, StartAttempt, Undrain
+from slurm_lifecycle.core.policy import Mode
+
+from .world import ACT, World
 
 
 def settled(world: World) -> bool:
@@ -48,3 +51,51 @@ def test_fault_that_comes_back_during_the_return_leaves_the_fence_until_the_node
                 break
         else:
             raise AssertionError(f"{code}: never drained again")
+
+
+def dies(world: World, name: str) -> None:
+    world.set_state(name, "DOWN", "NOT_RESPONDING", drop=("IDLE",), reason="Not responding")
+
+
+def comes_back(world: World, name: str) -> None:
+    world.set_state(name, "IDLE", drop=("DOWN", "NOT_RESPONDING", "DRAIN"), reason="")
+
+
+def test_outage_that_ends_by_itself_while_we_only_watch_is_over() -> None:
+    world = World(policy=replace(ACT, mode=Mode.OBSERVE))
+    dies(world, "n3")
+    world.tick(20)
+    assert world.step("n3") is Step.DRAINING
+    comes_back(world, "n3")
+    world.tick(2)
+    assert world.closed("n3").outcome == "cleared"
+    assert not world.records.findings
+    assert world.tick().settled
+    world.policy = ACT
+    world.tick(20)
+    assert not world.sent(Drain)
+
+
+def test_outage_that_a_person_took_over_and_mended_is_over() -> None:
+    world = World()
+    world.lose = lambda action: isinstance(action, Drain)
+    dies(world, "n3")
+    world.tick(20)
+    world.set_state("n3", "DRAIN", reason="bad PSU")
+    world.tick(5)
+    assert world.step("n3") is Step.HELD
+    world.lose = lambda action: False
+    comes_back(world, "n3")
+    world.log.clear()
+    world.tick(20)
+    assert not world.sent(Drain)
+    assert world.nodes["n3"].state == {"IDLE"}
+    assert world.closed("n3").outcome == "cleared"
+
+
+def test_slurms_reason_that_our_drain_replaced_is_not_taken_for_gone() -> None:
+    world = World()
+    dies(world, "n3")
+    world.run_until(lambda w: w.incident("n3") is not None and w.incident("n3").drain_confirmed)  # type: ignore[union-attr]
+    world.tick(5)
+    assert [one.code for one in world.records.findings] == ["NO_RESPONSE"]
