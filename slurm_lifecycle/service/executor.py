@@ -6,6 +6,7 @@ is ended here.
 """
 
 import json
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -27,7 +28,14 @@ from slurm_lifecycle.core.plan import (
     Undrain,
 )
 from slurm_lifecycle.core.policy import Policy
-from slurm_lifecycle.errors import AmbiguousOutcome, BackendError, PermanentError, TransientError
+from slurm_lifecycle.errors import (
+    AmbiguousOutcome,
+    BackendError,
+    InvariantViolation,
+    LifecycleError,
+    PermanentError,
+    TransientError,
+)
 from slurm_lifecycle.ports import (
     Clock,
     NodeCommand,
@@ -42,6 +50,19 @@ from slurm_lifecycle.ports import (
 REPORT_PATH = "/run/slurm-lifecycle/report.json"
 _REPORT_TIMEOUT_S = 10.0
 _REPORT_MAX_CHARS = 1 << 20
+_REPORT_MAX_DEPTH = 16
+_LOG = logging.getLogger("slurm_lifecycle.executor")
+
+
+def _deeper_than(value: object, limit: int) -> bool:
+    """Whether lists and objects stand in each other deeper than that; what is printed of them recurses."""
+    level: list[object] = [value]
+    for _ in range(limit):
+        inner: list[object] = []
+        for one in level:
+            inner += one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+        level = inner
+    return any(isinstance(one, dict | list) for one in level)
 
 
 class Skipped(Exception):
@@ -101,6 +122,13 @@ class Executor:
             return Done(action, "refused", str(error))
         except BackendError as error:
             return Done(action, "failed", str(error))
+        except (LifecycleError, InvariantViolation):
+            # The store's: without it nothing more may be done.
+            raise
+        except Exception as error:
+            # A defect, or a text from outside that nobody thought of, costs its own node, not those after it.
+            _LOG.exception("%s failed by a defect", type(action).__name__)
+            return Done(action, "failed", f"by a defect: {type(error).__name__}: {error}")
         return Done(action, "done")
 
     def _act(self, action: Action, incidents: Mapping[str, Incident]) -> None:
@@ -248,6 +276,8 @@ class Executor:
             return None, f"reading {REPORT_PATH} ended with {result.code}: {result.stderr[:120]}"
         try:
             parsed = json.loads(result.stdout[:_REPORT_MAX_CHARS])
-        except ValueError:
+        except (ValueError, RecursionError):
             return None, f"{REPORT_PATH} is not JSON"
+        if _deeper_than(parsed, _REPORT_MAX_DEPTH):
+            return None, f"{REPORT_PATH} is nested too deeply"
         return (parsed, "") if isinstance(parsed, dict) else (None, f"{REPORT_PATH} is not an object")
