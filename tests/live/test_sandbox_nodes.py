@@ -211,8 +211,7 @@ def test_agent_and_hooks_are_wired_as_on_a_site(sandbox: Sandbox) -> None:
     scontrol(sandbox, "reboot", "n5")
     node.wait_booted(60, after=boot)
     wait_for(lambda: state_of(sandbox, "n5") == "IDLE+DRAIN", 30, "n5 back")
-    scontrol(sandbox, "update", "nodename=n5", "state=undrain")
-    wait_for(lambda: state_of(sandbox, "n5") == "IDLE", 20, "n5 in service")
+    back_in_service(sandbox, "n5")
 
 
 def test_health_check_stands_in_for_an_absent_agent(new_sandbox: MakeSandbox) -> None:
