@@ -88,6 +88,7 @@ class KernelLog:
     def __init__(self, path: str, after_seq: int = -1) -> None:
         self.seq = after_seq
         self.lost = False
+        self.at_end = False
         self._rest = ""
         self.fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         self.polled = not stat.S_ISCHR(os.fstat(self.fd).st_mode)
@@ -97,7 +98,7 @@ class KernelLog:
         os.close(self.fd)
 
     def read(self) -> List[Record]:
-        """New records of the kernel; at most a few thousand at once, so call again until there are none."""
+        """New records of the kernel; at most a few thousand at once, so call again until `at_end`."""
         texts = self._read_file() if self.polled else self._read_device()
         records = []
         for text in texts:
@@ -115,15 +116,18 @@ class KernelLog:
 
     def _read_file(self) -> List[str]:
         chunk = os.read(self.fd, _RECORD_BYTES)
+        self.at_end = not chunk
         texts, self._rest = split_records(self._rest + chunk.decode("utf-8", "replace"))
         return texts
 
     def _read_device(self) -> List[str]:
         texts: List[str] = []
+        self.at_end = False
         while len(texts) < _MAX_RECORDS:
             try:
                 texts.append(os.read(self.fd, _RECORD_BYTES).decode("utf-8", "replace"))
             except BlockingIOError:
+                self.at_end = True
                 break
             except OSError as error:
                 if error.errno != errno.EPIPE:

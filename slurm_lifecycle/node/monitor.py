@@ -22,6 +22,9 @@ CONFIRM_AFTER_S = 5.0
 
 DEEP_EVERY_S = 3600.0
 KMSG_FILE_POLL_S = 0.2
+# More than the kernel's ring holds, so one turn reads all of it; bounded, since a kernel that logs faster
+# than we read would otherwise keep the agent from every other work.
+_LOG_READS_A_TURN = 64
 _GPU_PROBE, _FS_PROBE = "nvml", "filesystems"
 _ROUND = "probe.round"
 _PCI_DEVICES = "/sys/bus/pci/devices"
@@ -251,10 +254,9 @@ class Monitor:
                 self._log = KernelLog(self.config.kmsg, self.state.kmsg_seq)
                 self.problems.pop("kernel-log", None)
                 self._apply("probe.kernel-log", (), now_s)
-            while True:
-                records = self._log.read()
-                self._interpreter.feed(records, now_s)
-                if not records:
+            for _ in range(_LOG_READS_A_TURN):
+                self._interpreter.feed(self._log.read(), now_s)
+                if self._log.at_end:
                     break
             self.state.kmsg_seq = self._log.seq
         except OSError as error:

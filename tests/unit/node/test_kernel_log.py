@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 from slurm_lifecycle.core.fault_catalog import Level
 from slurm_lifecycle.node.checks.kernel import CHECK_ID, KernelInterpreter
 from slurm_lifecycle.node.checks.xid import normal_bus_id, parse_line
+from slurm_lifecycle.node.config import AgentConfig
 from slurm_lifecycle.node.findings import Sign, Tracker
 from slurm_lifecycle.node.kernel_log import KernelLog, Record, parse_record, split_records
+from slurm_lifecycle.node.monitor import Monitor
+from slurm_lifecycle.node.state import AgentState
 
 _LINES = Path(__file__).with_name("data") / "kernel_lines.txt"
 _BUS = "0000:3b:00"
@@ -273,6 +276,37 @@ def test_file_is_read_on_from_the_cursor(tmp_path: Path) -> None:
     assert [record.lines for record in log.read()] == [("three",), ("five",)]
     assert (log.read(), log.seq) == ([], 5)
     log.close()
+
+
+def _monitor(folder: Path) -> Monitor:
+    config = AgentConfig(run_dir=str(folder), kmsg=str(folder / "kmsg"), filesystems=(), expected_gpus=0)
+    return Monitor(config, AgentState("b0"))
+
+
+def test_a_fault_behind_much_of_user_space_is_found_in_the_same_turn(tmp_path: Path) -> None:
+    noise = "".join(f"12,{seq},5,-;{'x' * 100}\n" for seq in range(3000))
+    (tmp_path / "kmsg").write_text(f"{noise}3,5000,5,-;{_OFF}\n", encoding="ascii")
+    monitor = _monitor(tmp_path)
+    monitor.advance(100.0)
+    monitor.close()
+    assert [finding.sign.code for finding in monitor.tracker.findings] == ["XID79"]
+
+
+def test_a_log_that_never_ends_does_not_hold_the_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kmsg").write_text("", encoding="ascii")
+    monitor, reads = _monitor(tmp_path), []
+
+    def read(log: KernelLog) -> list[Record]:
+        reads.append(1)
+        return [Record(len(reads), 1.0, (_OFF,))]
+
+    monkeypatch.setattr(KernelLog, "read", read)
+    monitor.advance(100.0)
+    monitor.close()
+    assert 1 < len(reads) < 1000
+    assert [finding.sign.code for finding in monitor.tracker.findings] == ["XID79"]
 
 
 def test_device_gives_a_record_a_read_and_says_what_was_lost(
