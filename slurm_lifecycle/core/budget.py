@@ -75,6 +75,20 @@ class Ledger:
         self._add(self.working, scopes)
         return ""
 
+    def take_working(self, scopes: tuple[str, ...]) -> None:
+        """Take a working place beside the limits: a person released the node, and a check disturbs nobody."""
+        self._add(self.working, scopes)
+
+    def give_up_working(self, scopes: tuple[str, ...]) -> bool:
+        """Give a working place back where more are taken than a limit allows; False where none is overrun."""
+        for scope in scopes:
+            limit = self.limits.get(scope, Budget()).max_working
+            if limit is not None and self.working.get(scope, 0) > limit:
+                for each in scopes:
+                    self.working[each] = self.working.get(each, 0) - 1
+                return True
+        return False
+
     def admit_out(self, scopes: tuple[str, ...]) -> str:
         """Take a place among unavailable nodes in every scope; "" when admitted, else the limit."""
         for scope in scopes:

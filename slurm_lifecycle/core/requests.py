@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
+from slurm_lifecycle.core.budget import scopes_of
 from slurm_lifecycle.core.draft import Draft
 from slurm_lifecycle.core.intake import open_incident
 from slurm_lifecycle.core.model import Hold, Incident, Owner, Request, Step, Verb
-from slurm_lifecycle.core.transitions import update
+from slurm_lifecycle.core.transitions import WORKING_STEPS, update
 
 
 def answer_requests(draft: Draft) -> None:
@@ -67,6 +68,8 @@ def _go_on(draft: Draft, request: Request) -> str:
             note="",
         )
         return "released: the ladder goes on from the drain"
+    if incident.step not in WORKING_STEPS:
+        draft.ledger.take_working(scopes_of(draft.nodes[incident.node], draft.policy))
     draft.move(
         incident,
         Step.VERIFYING,

@@ -1,5 +1,6 @@
 """The way back: checks of the present boot, then the drain is lifted inside the fence, the fence last."""
 
+from slurm_lifecycle.core.budget import scopes_of
 from slurm_lifecycle.core.draft import Draft
 from slurm_lifecycle.core.fault_catalog import Level, fault_for
 from slurm_lifecycle.core.formats import make_reason
@@ -30,7 +31,7 @@ def verifying(draft: Draft, incident: Incident, view: NodeView) -> None:
     verdict = draft.verdict(view)
     problem = _not_yet(incident, view, verdict)
     if not problem and verdict is not None and verdict.level is Level.DRAIN:
-        _failed(draft, incident, verdict)
+        _failed(draft, incident, view, verdict)
         return
     if problem:
         _wait(draft, incident, view, problem)
@@ -88,7 +89,7 @@ def _wait(draft: Draft, incident: Incident, view: NodeView, problem: str) -> Non
     draft.move(incident, Step.HELD, f"checks could not run twice: {problem}", hold="verify", note=problem)
 
 
-def _failed(draft: Draft, incident: Incident, verdict: Verdict) -> None:
+def _failed(draft: Draft, incident: Incident, view: NodeView, verdict: Verdict) -> None:
     """Checks failed: the next rung, of the worse class's path where the fault is another one now."""
     why = f"checks failed: {verdict.code} {verdict.component}"
     new_class = fault_for(verdict.code).fault_class
@@ -97,6 +98,10 @@ def _failed(draft: Draft, incident: Incident, verdict: Verdict) -> None:
     changes: dict[str, object] = {"code": verdict.code, "component": verdict.component, "path_index": index}
     if precedence(new_class) > precedence(incident.fault_class):
         changes |= {"fault_class": new_class, "path_index": 0}
+    if draft.ledger.give_up_working(scopes_of(view, draft.policy)):
+        # It waits for a place as any drained node does.
+        draft.move(incident, Step.DRAINING, why, draft.policy.drain_deadline_s, **changes)
+        return
     draft.move(incident, Step.REPAIRING, why, draft.policy.verify_deadline_s, **changes)
 
 

@@ -20,7 +20,7 @@ MOVES: dict[tuple[Step, Step], str] = {
     (Step.REPAIRING, Step.CLOSED): "the drain was taken away",
     (Step.VERIFYING, Step.RETURNING): "checks of this boot passed",
     (Step.VERIFYING, Step.REPAIRING): "checks failed, next rung",
-    (Step.VERIFYING, Step.DRAINING): "checks failed and the node is not drained any more",
+    (Step.VERIFYING, Step.DRAINING): "checks failed, and every working place is taken",
     (Step.VERIFYING, Step.HELD): "no verdict by the deadline, or a person's drain",
     (Step.VERIFYING, Step.CLOSED): "the drain was taken away",
     (Step.RETURNING, Step.CLOSED): "in service",
