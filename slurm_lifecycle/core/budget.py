@@ -117,10 +117,19 @@ def new_trip(
 ) -> Trip | None:
     """A trip when too many distinct nodes were hit within the window, None otherwise.
 
-    Hits before the last reset do not count. When all are of one failure domain, only that domain is held.
+    Hits before the last reset of the fleet or of their own domain do not count; those of its very tick do.
+    When all are of one failure domain, only that domain is held.
     """
-    last_reset = max((trip.reset_at for trip in trips if trip.reset_at is not None), default=0.0)
-    recent = [hit for hit in hits if now - hit.at <= policy.breaker.window_s and hit.at > last_reset]
+    resets: dict[str, float] = {}
+    for trip in trips:
+        if trip.reset_at is not None:
+            resets[trip.scope] = max(trip.reset_at, resets.get(trip.scope, 0.0))
+
+    def counts(hit: BreakerHit) -> bool:
+        domain = resets.get(f"domain:{policy.domains.get(hit.node)}", 0.0)
+        return now - hit.at <= policy.breaker.window_s and hit.at >= max(domain, resets.get(FLEET, 0.0))
+
+    recent = [hit for hit in hits if counts(hit)]
     tripped = {trip.scope for trip in open_trips(trips)}
     nodes = {hit.node for hit in recent if f"domain:{policy.domains.get(hit.node)}" not in tripped}
     if FLEET in tripped or len(nodes) < policy.breaker.threshold(gpu_nodes):

@@ -52,6 +52,7 @@ class Draft:
     now: float
     claim_problem: str = ""
     claim_pending: bool = False
+    incident_ids: set[str] = field(default_factory=set)
     incidents: dict[str, Incident] = field(default_factory=dict)
     attempts: dict[str, Attempt] = field(default_factory=dict)
     findings_by_node: dict[str, dict[FindingKey, Finding]] = field(default_factory=dict)
@@ -79,6 +80,7 @@ class Draft:
         records = fleet.records
         draft = cls(fleet, policy, now)
         draft.incidents = dict(records.incidents)
+        draft.incident_ids = {one.id for one in (*records.closed_incidents, *records.incidents.values())}
         draft.attempts = {one.op_id: one for one in records.attempts}
         draft.open_attempts = {one.node: one for one in records.attempts if one.outcome is None}
         for one in records.findings:
@@ -98,6 +100,17 @@ class Draft:
     def nodes(self) -> Mapping[str, NodeView]:
         """The nodes as observed."""
         return self.fleet.observation.nodes
+
+    def new_incident_id(self, node: str) -> str:
+        """`<node>.<seconds>`, later by so many seconds as it takes for no other case of the node to bear it.
+
+        A case may end and the next one begin within a second, or after a clock that was set back.
+        """
+        second = int(self.now)
+        while f"{node}.{second}" in self.incident_ids:
+            second += 1
+        self.incident_ids.add(f"{node}.{second}")
+        return f"{node}.{second}"
 
     def jobs_on(self, node: str) -> list[JobView]:
         """Jobs that list the node."""

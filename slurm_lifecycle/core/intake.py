@@ -168,7 +168,7 @@ def open_incident(draft: Draft, view: NodeView, code: str, component: str, actor
         fault_class = FaultClass.SOFTWARE
     foreign = draft.owner(view) is Owner.PERSON
     incident = Incident(
-        id=f"{view.name}.{int(draft.now)}",
+        id=draft.new_incident_id(view.name),
         node=view.name,
         fault_class=fault_class,
         code=code,
@@ -194,7 +194,8 @@ def open_incident(draft: Draft, view: NodeView, code: str, component: str, actor
 def _trip_if_too_many(draft: Draft) -> None:
     gpu_nodes = sum(1 for view in draft.nodes.values() if view.gpus) or len(draft.nodes)
     hits = (*draft.fleet.records.hits, *draft.new_hits)
-    trips = (*(one for one in draft.fleet.records.trips if one.reset_at is not None), *draft.trips.values())
+    reset = (one for one in (*draft.fleet.records.trips, *draft.changed_trips) if one.reset_at is not None)
+    trips = (*reset, *draft.trips.values())
     trip = new_trip(hits, trips, draft.policy, gpu_nodes, draft.now) if draft.new_hits else None
     if trip is not None:
         _trip(draft, trip)
@@ -258,7 +259,7 @@ def _adopt(draft: Draft, name: str, why: str) -> None:
         ladder_class = fault_class if needs_incident(fault_class, draft.policy) else FaultClass.REBOOT
         held = draft.put_incident(
             Incident(
-                id=f"{name}.{int(draft.now)}",
+                id=draft.new_incident_id(name),
                 node=name,
                 fault_class=ladder_class,
                 code=code or "MANUAL",

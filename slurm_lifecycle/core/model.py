@@ -192,7 +192,7 @@ class Incident:
     """An open case for a node. At most one is open a node, which the database enforces.
 
     Attributes:
-        id: `<node>.<opened_at as integer seconds>`, unique and fit for a reservation name.
+        id: `<node>.<opened_at as integer seconds, or later>`, unique and fit for a reservation name.
         path_index: place in the ladder path of `fault_class`; -1 before the first rung.
         rung: the rung in hand, None while draining.
         drain_confirmed: our drain was seen in Slurm at least once.
