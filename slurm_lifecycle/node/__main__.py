@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import traceback
 from dataclasses import replace
 from typing import Optional, Sequence
 
@@ -46,6 +47,15 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         Exit status: 0 ok, 1 a drain-level finding, 2 bad configuration, 3 could not.
     """
     options = _parser().parse_args(arguments)
+    try:
+        return _run(options)
+    except Exception:
+        # Python's own exit status for this is 1, which here means that the node must be drained.
+        log(traceback.format_exc() + "slurm-lifecycle agent: ended by a fault of its own; please report it")
+        return EXIT_FAILED
+
+
+def _run(options: argparse.Namespace) -> int:
     try:
         config = load_config(options.config, CHECK_IDS)
     except ConfigError as error:

@@ -9,7 +9,7 @@ import select
 import signal
 import sys
 import time
-from typing import Callable, List, Optional
+from typing import Callable, Dict, List, Optional
 
 from slurm_lifecycle.core.fault_catalog import Level
 from slurm_lifecycle.node import output, system
@@ -71,7 +71,7 @@ class Agent:
         self._started_s = system.uptime_s()
         self._written_s = -1e9
         self._findings_seen: object = None
-        self._write_error = ""
+        self._unwritten: Dict[str, str] = {}
         self._stop = False
 
     def run(self) -> int:
@@ -109,7 +109,7 @@ class Agent:
             self._publish(system.uptime_s(), force=True)
         finally:
             self._close()
-        if self.verdict is None or self._write_error:
+        if self.verdict is None or output.VERDICT_FILE in self._unwritten:
             return EXIT_FAILED
         return EXIT_DRAIN if self.verdict.level is Level.DRAIN else EXIT_OK
 
@@ -141,15 +141,17 @@ class Agent:
         self._findings_seen = signature
         self._written_s = now_s
         self._restore_run_dir()
-        self._write(output.write_verdict, now_s)
+        self._write(output.VERDICT_FILE, output.write_verdict, now_s)
         self.reporter.announce(verdict, findings)
         self._save_state()
-        self._write(output.write_report, now_s)
+        self._write(output.REPORT_FILE, output.write_report, now_s)
         if self.config.textfile:
-            self._write(lambda _dir, status: output.write_metrics(self.config.textfile, status), now_s)
+            self._write(
+                "textfile", lambda _dir, status: output.write_metrics(self.config.textfile, status), now_s
+            )
         output.keep_order(self.config.run_dir, verdict.level)
 
-    def _write(self, write: Callable[[str, output.Status], None], now_s: float) -> None:
+    def _write(self, what: str, write: Callable[[str, output.Status], None], now_s: float) -> None:
         status = output.Status(
             verdict=self.verdict or Verdict(),
             findings=tuple(self.monitor.tracker.findings),
@@ -164,7 +166,7 @@ class Agent:
             drains=self.state.drains,
             notes=(*self.monitor.problems.values(), *self.reporter.notes),
         )
-        self._guarded(lambda: write(self.config.run_dir, status))
+        self._guarded(what, lambda: write(self.config.run_dir, status))
 
     def _restore_run_dir(self) -> None:
         """Without its directory the node has no verdict, and every hook lets jobs start."""
@@ -181,19 +183,19 @@ class Agent:
             self._say(f"run directory {self.config.run_dir} was gone: made anew")
 
     def _save_state(self) -> None:
-        self._guarded(lambda: save_state(self.config.run_dir, self.state))
+        self._guarded("state", lambda: save_state(self.config.run_dir, self.state))
 
-    def _guarded(self, effect: Callable[[], None]) -> None:
-        """A full or read-only disk must not end the agent: it says so, and goes on watching."""
+    def _guarded(self, what: str, effect: Callable[[], None]) -> None:
+        """A full or read-only disk must not end the agent: it says so once, and goes on watching."""
         try:
             effect()
         except OSError as error:
             text = f"cannot write {error.filename or self.config.run_dir}: {error.strerror}"
-            if text != self._write_error:
+            if text != self._unwritten.get(what):
                 self._say(text)
-            self._write_error = text
+            self._unwritten[what] = text
         else:
-            self._write_error = ""
+            self._unwritten.pop(what, None)
 
     # ---------------------------------------------------------------- waiting
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Dict, Optional, Tuple
 
 from slurm_lifecycle.node.checks.nvml import Snapshot
-from slurm_lifecycle.node.system import write_atomically
+from slurm_lifecycle.node.system import DAMAGED, write_atomically
 
 FILE_NAME = "inventory.json"
 
@@ -76,7 +76,7 @@ def load_inventory(run_dir: str, boot_id: str) -> Inventory:
         if raw["boot_id"] != boot_id:
             return Inventory()
         return Inventory(tuple(_identity(row) for row in raw["gpus"]))
-    except (OSError, ValueError, KeyError, TypeError):
+    except DAMAGED:
         return Inventory()
 
 

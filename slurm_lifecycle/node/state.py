@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 
 from slurm_lifecycle.core.fault_catalog import ClearRule, Level
 from slurm_lifecycle.node.findings import Finding, Sign
-from slurm_lifecycle.node.system import write_atomically
+from slurm_lifecycle.node.system import DAMAGED, write_atomically
 
 FILE_NAME = "agent_state.json"
 
@@ -63,7 +63,7 @@ def load_state(run_dir: str, boot_id: str) -> AgentState:
         if raw["boot_id"] != boot_id:
             return AgentState(boot_id)
         return _from_raw(raw)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except DAMAGED:
         return AgentState(boot_id)
 
 

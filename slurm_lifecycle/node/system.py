@@ -11,6 +11,9 @@ import socket
 import time
 from typing import NamedTuple, Optional
 
+# What a damaged file of our own may raise while it is read: the agent then begins without it.
+DAMAGED = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+
 BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 
 
@@ -63,14 +66,14 @@ def write_atomically(path: str, text: str, mode: int = 0o644) -> None:
         mode: permissions of the new file.
     """
     partial = f"{path}.{os.getpid()}.tmp"
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     try:
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(text)
         os.replace(partial, path)
-    except OSError:
+    except OSError as error:
         remove_quietly(partial)
-        raise
+        raise OSError(error.errno, error.strerror, path) from error
 
 
 def remove_quietly(path: str) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from slurm_lifecycle.node.__main__ import main
 from slurm_lifecycle.node.checks.registry import ALL_CHECKS, CHECK_IDS
 from slurm_lifecycle.node.config import AgentConfig, ConfigError, load_config, parse_config
 from slurm_lifecycle.node.monitor import Monitor
@@ -154,6 +155,60 @@ def test_a_state_of_another_boot_counts_for_nothing(node: Node) -> None:
     node.log(_XID79)
     assert node.once().returncode == 1
     assert (_state(node)["drains"], _state(node)["done"], _state(node)["seq"]) == (0, [], 1)
+
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+_STATE = {"boot_id": _BOOT_ID, "seq": 1, "announced": None, "drains": 0, "done": [], "occurrences": 0}
+_STATE.update({"kmsg_seq": -1, "stuck": {}, "findings": []})
+
+
+@pytest.mark.parametrize("name", ["agent_state.json", "inventory.json"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "null",
+        "[" * 100000,
+        json.dumps({"boot_id": _BOOT_ID}),
+        json.dumps({**_STATE, "seq": float("inf")}),
+        json.dumps({**_STATE, "announced": ["ok"]}),
+        json.dumps({**_STATE, "stuck": {"nvml": [1, 2, 3]}}),
+        json.dumps({"boot_id": _BOOT_ID, "gpus": [{"index": float("nan")}]}),
+        "\ufffd\x00",
+    ],
+)
+def test_a_damaged_file_does_not_keep_the_agent_from_starting(node: Node, name: str, text: str) -> None:
+    node.run_dir.mkdir()
+    (node.run_dir / name).write_text(text, encoding="utf-8")
+    done = node.once()
+    assert (done.returncode, node.verdict()[0], done.stderr) == (0, "ok", "")
+
+
+def test_a_fault_of_our_own_is_not_taken_for_a_broken_node(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_arguments: object) -> AgentConfig:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("slurm_lifecycle.node.__main__.load_config", broken)
+    assert main(["--once"]) == 3
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_what_cannot_be_written_is_said_once_by_its_own_name(node: Node, start: Start) -> None:
+    node.configure(f"channel=none\nheartbeat_s=1\ntextfile={node.root}/nowhere/slc.prom")
+    agent = start()
+    time.sleep(3.5)
+    agent.terminate()
+    _, errors = agent.communicate(timeout=10)
+    assert [line for line in errors.splitlines() if "cannot write" in line] == [
+        f"cannot write {node.root}/nowhere/slc.prom: No such file or directory"
+    ]
+
+
+def test_a_verdict_that_cannot_be_written_is_status_3(node: Node) -> None:
+    (node.run_dir / "verdict").mkdir(parents=True)
+    assert node.once().returncode == 3
 
 
 def test_job_ends_are_bounded_and_metrics_written(node: Node) -> None:
