@@ -54,7 +54,8 @@ def show(ctx: click.Context, incident_id: str, as_json: bool) -> None:
         found = store.incident(incident_id)
         attempts, events = store.attempts(incident_id), store.events(incident=incident_id, limit=1000)
     if found is None:
-        click.echo(f"slurm-lifecycle: no incident {incident_id}: `incidents --all` lists them", err=True)
+        told = f"no incident {clean(incident_id)}: `incidents --all` lists them"
+        click.echo(f"slurm-lifecycle: {told}", err=True)
         ctx.exit(2)
     if as_json:
         emit_json({"incident": found, "attempts": attempts, "events": events})

@@ -44,7 +44,10 @@ class RootGroup(LazyGroup):
         try:
             return super().invoke(ctx)
         except LifecycleError as error:
-            click.echo(f"slurm-lifecycle: {error}", err=True)
+            from slurm_lifecycle.plain_text import plain_line
+
+            # What a command printed or a file holds may be in it.
+            click.echo(f"slurm-lifecycle: {plain_line(error, 2000)}", err=True)
             ctx.exit(EXIT_USAGE if isinstance(error, ConfigError) else EXIT_UNREACHABLE)
 
 

@@ -110,7 +110,7 @@ def load_config(path: Path) -> Config:
         policy=_with_site(policy, site, path),
         store_path=_absolute(site.store.path, path, "store.path"),
         slurm=SlurmSettings(**site.slurm.model_dump()),
-        daemon=DaemonSettings(**site.daemon.model_dump()),
+        daemon=_daemon(site, policy, path),
         reimage=ReimageSettings(
             start=tuple(site.reimage.start),
             poll=tuple(site.reimage.poll),
@@ -126,9 +126,14 @@ def load_config(path: Path) -> Config:
 
 def _read_toml(path: Path, remedy: str) -> dict[str, Any]:
     try:
-        if path.stat().st_size > _MAX_FILE_BYTES:
+        # A pipe would be waited for, a device read for ever.
+        if not path.is_file() and path.exists():
+            raise ConfigError(f"{path}: not a plain file; {remedy}")
+        with path.open("rb") as handle:
+            content = handle.read(_MAX_FILE_BYTES + 1)
+        if len(content) > _MAX_FILE_BYTES:
             raise ConfigError(f"{path}: larger than {_MAX_FILE_BYTES} bytes, which no configuration is")
-        data: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        data: dict[str, Any] = tomllib.loads(content.decode("utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file; {remedy}") from None
     except OSError as error:
@@ -149,6 +154,17 @@ def _absolute(text: str, path: Path, key: str) -> Path:
     if not text.startswith("/"):
         raise ConfigError(f"{path}: {key}: {text!r} is not an absolute path; begin it with /")
     return Path(text)
+
+
+def _daemon(site: SiteFile, policy: Policy, path: Path) -> DaemonSettings:
+    # Undrained, unfenced, seen twice, and one tick to spare.
+    ticks, interval_s = 5, site.daemon.interval_s
+    if policy.return_deadline_s < ticks * interval_s:
+        raise ConfigError(
+            f"{path}: daemon.interval_s: {interval_s:g} is too long: a return takes {ticks} ticks and has "
+            f"deadlines.return = {policy.return_deadline_s:g} s; shorten it or lengthen that"
+        )
+    return DaemonSettings(**site.daemon.model_dump())
 
 
 def _node_command(argv: Sequence[str], path: Path) -> tuple[str, ...]:

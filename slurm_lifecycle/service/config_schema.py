@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
+from slurm_lifecycle.core.policy import ATTEMPTS_KEPT_S, CLOSED_KEPT_S, DAY_S, HITS_KEPT_S
 from slurm_lifecycle.errors import ConfigError
 
 _UNITS_S = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -30,10 +31,39 @@ def parse_duration_s(value: object) -> float:
     return float(match[1]) * _UNITS_S[match[2]]
 
 
-Duration = Annotated[float, BeforeValidator(parse_duration_s), Field(gt=0)]
+def _at_most(longest_s: float) -> AfterValidator:
+    def check(value: float) -> float:
+        if value > longest_s:
+            raise ValueError(f'too long: write at most "{longest_s / DAY_S:g}d"')
+        return value
+
+    return AfterValidator(check)
+
+
+def _printable(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError(f"{value!r} holds a character that cannot be printed; take it out")
+    return value
+
+
+def _prefix(value: str) -> str:
+    if len(value.strip()) < 3:
+        raise ValueError(f"{value!r} is too short: a person's own reason might begin like that")
+    return value
+
+
+# A year is longer than anything that is waited for, and still a time that every part can print.
+Duration = Annotated[float, BeforeValidator(parse_duration_s), Field(gt=0), _at_most(366 * DAY_S)]
+# What is counted over a longer time than the store keeps would be counted too low.
+HitsDuration = Annotated[Duration, _at_most(HITS_KEPT_S)]
+CapDuration = Annotated[Duration, _at_most(ATTEMPTS_KEPT_S)]
+RelapseDuration = Annotated[Duration, _at_most(CLOSED_KEPT_S)]
 Percent = Annotated[float, Field(gt=0, le=100)]
-Count = Annotated[int, Field(ge=1)]
-Word = Annotated[str, Field(min_length=1)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+Text = Annotated[str, AfterValidator(_printable)]
+Word = Annotated[Text, Field(min_length=1)]
+Prefix = Annotated[Text, AfterValidator(_prefix)]
+Domain = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
 class Table(BaseModel):
@@ -46,15 +76,15 @@ class Table(BaseModel):
 
 
 class StoreTable(Table):
-    path: str = Field(
+    path: Text = Field(
         default="/var/lib/slurm-lifecycle/store.db", examples=["/var/lib/slurm-lifecycle/store.db"]
     )
 
 
 class SlurmTable(Table):
-    scontrol: str = Field(default="scontrol", min_length=1, examples=["/usr/bin/scontrol"])
-    squeue: str = Field(default="squeue", min_length=1, examples=["/usr/bin/squeue"])
-    user: str = Field(default="root", min_length=1, examples=["root"])
+    scontrol: Text = Field(default="scontrol", min_length=1, examples=["/usr/bin/scontrol"])
+    squeue: Text = Field(default="squeue", min_length=1, examples=["/usr/bin/squeue"])
+    user: Text = Field(default="root", min_length=1, examples=["root"])
     timeout_s: float = Field(default=20.0, gt=0, le=300, examples=[20])
 
 
@@ -72,7 +102,7 @@ class ReimageTable(Table):
 
 
 class RmaTable(Table):
-    folder: str = Field(
+    folder: Text = Field(
         default="/var/lib/slurm-lifecycle/tickets", examples=["/var/lib/slurm-lifecycle/tickets"]
     )
     command: list[Word] = Field(default=[], examples=[["/usr/local/sbin/open-ticket"]])
@@ -87,7 +117,7 @@ class NodeCommandTable(Table):
 
 
 class PolicyPath(Table):
-    file: str = Field(default="", examples=["/etc/slurm-lifecycle/policy.toml"])
+    file: Text = Field(default="", examples=["/etc/slurm-lifecycle/policy.toml"])
 
 
 class SiteFile(Table):
@@ -102,7 +132,7 @@ class SiteFile(Table):
     notify: NotifyTable = Field(default=NotifyTable())
     node_command: NodeCommandTable = Field(default=NodeCommandTable())
     policy: PolicyPath = Field(default=PolicyPath())
-    domains: dict[str, str] = Field(default={}, examples=[{"rack1": "gpu[001-016]"}])
+    domains: dict[Domain, str] = Field(default={}, examples=[{"rack1": "gpu[001-016]"}])
 
 
 # ---------------------------------------------------------------- policy.toml
@@ -121,7 +151,7 @@ class BudgetsTable(BudgetTable):
 
 
 class BreakerTable(Table):
-    window: Duration | None = Field(default=None, examples=["10min"])
+    window: HitsDuration | None = Field(default=None, examples=["10min"])
     percent: Percent | None = Field(default=None, examples=[2.0])
     least: Count | None = Field(default=None, examples=[5])
     most: Count | None = Field(default=None, examples=[32])
@@ -130,7 +160,7 @@ class BreakerTable(Table):
 class AdoptTable(Table):
     slurm: bool | None = Field(default=None, examples=[True])
     after: Duration | None = Field(default=None, examples=["10min"])
-    tools: list[Word] = Field(default=[], examples=[["NHC:"]])
+    tools: list[Prefix] = Field(default=[], examples=[["NHC:"]])
 
 
 class DeadlinesTable(Table):
@@ -143,7 +173,7 @@ class DeadlinesTable(Table):
 
 
 class RelapseTable(Table):
-    window: Duration | None = Field(default=None, examples=["7d"])
+    window: RelapseDuration | None = Field(default=None, examples=["7d"])
     lemon_7d: Count | None = Field(default=None, examples=[3])
     lemon_28d: Count | None = Field(default=None, examples=[5])
 
@@ -160,7 +190,7 @@ class PathRow(Table):
 
 class CapRow(Table):
     count: Count = Field(examples=[2])
-    within: Duration = Field(examples=["24h"])
+    within: CapDuration = Field(examples=["24h"])
 
 
 class PolicyFileTables(Table):

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from slurm_lifecycle.core.model import AttemptOutcome, Identity, Incident, Records, Request, Verb
 from slurm_lifecycle.core.plan import Event, NodeStatus, Plan
+from slurm_lifecycle.core.policy import ATTEMPTS_KEPT_S, CLOSED_KEPT_S, DAY_S, HITS_KEPT_S
 from slurm_lifecycle.errors import InvariantViolation, NotTheActor, StoreError
 from slurm_lifecycle.store import rows, schema, writes
 from slurm_lifecycle.store.copying import copy_to
@@ -17,13 +18,8 @@ from slurm_lifecycle.store.locking import ActorLock
 from slurm_lifecycle.store.queries import StoreQueries
 from slurm_lifecycle.store.retention import Pruned, prune
 
-_DAY_S = 86400.0
-# What `Records` promises: closed incidents for the 28-day count of lemons, attempts for the 7-day caps, trips
-# reset within a day. Hits of a day are more than any breaker's window; the planner cuts to its own.
-_CLOSED_S = 28 * _DAY_S
-_ATTEMPTS_S = 7 * _DAY_S
-_TRIPS_S = _DAY_S
-_HITS_S = _DAY_S
+# A day of trips that were reset: longer than any window that a policy may set for the breaker.
+_TRIPS_S = DAY_S
 
 
 class SqlStore(StoreQueries):
@@ -81,19 +77,19 @@ class SqlStore(StoreQueries):
         # A union, since SQLite reads the whole table where the same three conditions are joined by OR.
         wanted = sa.union(
             op_id.where(schema.ATTEMPT_UNRESOLVED),
-            op_id.where(attempt.c.created_at >= now - _ATTEMPTS_S),
+            op_id.where(attempt.c.created_at >= now - ATTEMPTS_KEPT_S),
             op_id.where(attempt.c.incident_id.in_(open_ids)),
         )
         with reading(self._engine, self.path) as connection:
             incidents = rows.INCIDENT.read(connection, schema.INCIDENT_OPEN)
-            closed = self._closed_since(connection, now - _CLOSED_S)
+            closed = self._closed_since(connection, now - CLOSED_KEPT_S)
             attempts = rows.ATTEMPT.read(connection, attempt.c.op_id.in_(wanted))
             findings = rows.FINDING.read(connection, schema.FINDING_OPEN)
             fences = rows.FENCE.read(connection, schema.FENCE_OPEN)
             trips = rows.TRIP.read(
                 connection, sa.or_(schema.TRIP_OPEN, schema.trip.c.reset_at >= now - _TRIPS_S)
             )
-            hits = rows.HIT.read(connection, schema.breaker_hit.c.at >= now - _HITS_S)
+            hits = rows.HIT.read(connection, schema.breaker_hit.c.at >= now - HITS_KEPT_S)
             holds = rows.HOLD.read(connection, schema.HOLD_OPEN)
             requests = rows.REQUEST.read(connection, schema.REQUEST_PENDING)
         # Sorted, so that a decision never hangs on the order in which SQLite happened to find the rows.

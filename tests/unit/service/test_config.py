@@ -188,9 +188,9 @@ def test_a_duration_is_a_number_or_says_what_to_write(value: object) -> None:
     except ValueError as error:
         told = str(error)
     else:
-        told = f'"{seconds >= 0}"'
+        assert seconds >= 0
+        return
     assert '"' in told
-    assert "False" not in told or isinstance(value, bool)
 
 
 _keys = st.sampled_from(
