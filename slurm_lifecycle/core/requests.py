@@ -27,7 +27,7 @@ def _answer(draft: Draft, request: Request) -> str:
     if request.verb is Verb.BREAKER_LIFT:
         return _lift(draft, request)
     if request.subject not in draft.nodes:
-        return f"refused: Slurm has no node {request.subject}"
+        return _forget(draft, request)
     if request.verb is Verb.HOLD:
         draft.put_hold(Hold(request.subject, draft.now, request.actor, request.text or "no reason given"))
         return "held: nothing new is started on this node until it is released"
@@ -36,6 +36,23 @@ def _answer(draft: Draft, request: Request) -> str:
     if request.verb in (Verb.RETURN, Verb.RMA_CLOSE):
         return _go_on(draft, request)
     return _remediate(draft, request)
+
+
+def _forget(draft: Draft, request: Request) -> str:
+    """A node that was taken out of Slurm: what is on record about it ends when a person says so."""
+    refused = f"refused: Slurm has no node {request.subject}"
+    if request.verb not in (Verb.RELEASE, Verb.RETURN, Verb.RMA_CLOSE):
+        return refused
+    hold, incident = draft.holds.get(request.subject), draft.incidents.get(request.subject)
+    if hold is None and incident is None:
+        return refused
+    if draft.open_attempt(request.subject) is not None:
+        return f"{refused}, and the end of its repair is waited for"
+    if hold is not None:
+        draft.put_hold(replace(hold, released_at=draft.now))
+    if incident is not None:
+        draft.close(incident, "cancelled", f"the node is not in Slurm any more; closed by {request.actor}")
+    return "closed: the node is not in Slurm any more"
 
 
 def _release(draft: Draft, request: Request) -> str:

@@ -27,7 +27,9 @@ def advance(draft: Draft, incident: Incident) -> None:
     """Take one incident one step further, or say why not."""
     view = draft.nodes.get(incident.node)
     if view is None:
-        draft.hold(incident.node, "the node is not in Slurm any more")
+        command = f"slurm-lifecycle node release {incident.node}"
+        draft.hold(incident.node, f"the node is not in Slurm any more; `{command}` closes its case")
+        _page_if_overdue(draft, incident)
         return
     if not understood(view):
         draft.hold(incident.node, f"state {'+'.join(sorted(view.state))} is not one to act on")
