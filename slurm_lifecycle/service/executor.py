@@ -5,12 +5,14 @@ made stops the action. What came of it is read by the next tick; only what was s
 is ended here.
 """
 
+import contextlib
 import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from slurm_lifecycle.core.draft import FENCE_PREFIX
+from slurm_lifecycle.core.evidence import IDEMPOTENT_RUNGS
 from slurm_lifecycle.core.fault_catalog import fault_for
 from slurm_lifecycle.core.ladder import TICKET_RUNGS
 from slurm_lifecycle.core.model import Attempt, AttemptOutcome, Incident, NodeView, Owner, Rung
@@ -51,7 +53,13 @@ REPORT_PATH = "/run/slurm-lifecycle/report.json"
 _REPORT_TIMEOUT_S = 10.0
 _REPORT_MAX_CHARS = 1 << 20
 _REPORT_MAX_DEPTH = 16
+_SITE_SHARE_S = 30.0
 _LOG = logging.getLogger("slurm_lifecycle.executor")
+
+
+def _asks_the_site(action: Action) -> bool:
+    site = isinstance(action, StartAttempt) and action.attempt.rung in IDEMPOTENT_RUNGS
+    return site or isinstance(action, Notice)
 
 
 def _deeper_than(value: object, limit: int) -> bool:
@@ -100,16 +108,26 @@ class Executor:
         self._policy = policy
 
     def execute(self, plan: Plan, incidents: Mapping[str, Incident]) -> tuple[Done, ...]:
-        """Carry out every action in order.
+        """Carry out every action in order, those that wait for a site's own commands last.
+
+        Such a command may hang for its whole timeout, for each of many nodes: once they took their time in
+        this tick, what is left of them is sent by the next one, as after a daemon that died.
 
         Args:
             plan: checked and stored.
             incidents: open incidents by node, as the plan leaves them.
         """
-        done = tuple(self._one(action, incidents) for action in plan.actions)
+        began = self._ports.clock.now()
+        done = []
+        for action in sorted(plan.actions, key=_asks_the_site):
+            late = self._ports.clock.now() - began > _SITE_SHARE_S
+            if late and isinstance(action, StartAttempt) and _asks_the_site(action):
+                done.append(Done(action, "skipped", "this tick spent its time on the site's commands"))
+            else:
+                done.append(self._one(action, incidents))
         for notice in plan.standing:
             self._ports.notifier.notify(notice)
-        return done
+        return tuple(done)
 
     def _one(self, action: Action, incidents: Mapping[str, Incident]) -> Done:
         try:
@@ -187,7 +205,9 @@ class Executor:
     def _remove_fence(self, action: RemoveFence) -> None:
         if not action.name.startswith(FENCE_PREFIX):
             raise Skipped(f"reservation {action.name} is not one of ours")
-        self._ports.slurm.node(action.node)
+        # A node that was taken out of Slurm must not keep its fence for ever.
+        with contextlib.suppress(PermanentError):
+            self._ports.slurm.node(action.node)
         self._ports.slurm.remove_fence(action.name)
 
     # ------------------------------------------------------------ one-shot

@@ -12,6 +12,8 @@ from slurm_lifecycle.errors import InvariantViolation, TransientError
 from slurm_lifecycle.ports import Clock, Provisioner, Slurm, Store
 from slurm_lifecycle.service.executor import Done, Executor
 
+# Of each tick, so much may go to asking how reimages stand.
+POLL_SHARE_S = 15.0
 Planner = Callable[[Fleet, Policy, float], Plan]
 
 
@@ -58,6 +60,7 @@ class Reconciler:
         self._policy = policy
         self._stopwatch = stopwatch
         self._planner = planner
+        self._polled: dict[str, int] = {}
 
     def tick(self) -> TickResult:
         """Run one tick.
@@ -95,11 +98,19 @@ class Reconciler:
         return Observation(now, nodes, jobs, reservations, self._poll(records))
 
     def _poll(self, records: Records) -> dict[str, ProvisionStatus]:
-        return {
-            one.op_id: self._provisioner.poll(one.op_id, one.node)
-            for one in records.attempts
-            if one.outcome is None and one.rung is Rung.REIMAGE
-        }
+        """Ask about reimages, those that waited longest first; a site's command that hangs is not waited for
+        again and again in one tick.
+        """
+        wanted = [one for one in records.attempts if one.outcome is None and one.rung is Rung.REIMAGE]
+        wanted.sort(key=lambda one: self._polled.get(one.op_id, 0))
+        self._polled = {one.op_id: self._polled.get(one.op_id, 0) for one in wanted}
+        began, found = self._stopwatch(), {}
+        for one in wanted:
+            if self._stopwatch() - began > POLL_SHARE_S:
+                break
+            found[one.op_id] = self._provisioner.poll(one.op_id, one.node)
+            self._polled[one.op_id] += 1
+        return found
 
 
 def _open_after(records: Records, plan: Plan) -> dict[str, Incident]:
