@@ -17,6 +17,7 @@ from slurm_lifecycle.store.engine import reading, translated, writing
 from slurm_lifecycle.store.locking import ActorLock
 from slurm_lifecycle.store.queries import StoreQueries
 from slurm_lifecycle.store.retention import Pruned, prune
+from slurm_lifecycle.store.watching import FileWatch
 
 # A day of trips that were reset: longer than any window that a policy may set for the breaker.
 _TRIPS_S = DAY_S
@@ -47,6 +48,7 @@ class SqlStore(StoreQueries):
         self._read_only = read_only
         self._statuses: dict[str, NodeStatus] | None = None
         self._closed: dict[str, Incident] = {}
+        self._watch = FileWatch(path) if lock is not None else None
         self.upgraded_from = upgraded_from
 
     def __enter__(self) -> "SqlStore":
@@ -62,6 +64,9 @@ class SqlStore(StoreQueries):
     def close(self) -> None:
         """Close all connections and let the lock go."""
         self._engine.dispose()
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -71,7 +76,13 @@ class SqlStore(StoreQueries):
         return self._identity
 
     def load(self, now: float) -> Records:
-        """What decisions need, as one consistent view."""
+        """What decisions need, as one consistent view.
+
+        Raises:
+            NotTheActor: the file is not the one that was opened to act on.
+        """
+        if self._watch is not None:
+            self._watch.check()
         attempt, op_id = schema.attempt, sa.select(schema.attempt.c.op_id)
         open_ids = sa.select(schema.incident.c.id).where(schema.INCIDENT_OPEN)
         # A union, since SQLite reads the whole table where the same three conditions are joined by OR.
@@ -217,6 +228,8 @@ class SqlStore(StoreQueries):
     def _acting(self) -> "_Acting":
         if self._lock is None:
             raise NotTheActor(f"store {self.path} was not opened to act: only the daemon may write this")
+        if self._watch is not None:
+            self._watch.check()
         return _Acting(self._engine, self.path, self._identity)
 
     def _check_writable(self) -> None:
