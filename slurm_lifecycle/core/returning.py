@@ -105,6 +105,19 @@ def _failed(draft: Draft, incident: Incident, view: NodeView, verdict: Verdict) 
     draft.move(incident, Step.REPAIRING, why, draft.policy.verify_deadline_s, **changes)
 
 
+def _check_again(draft: Draft, incident: Incident, view: NodeView) -> None:
+    draft.move(
+        incident,
+        Step.VERIFYING,
+        f"Slurm took the node out again: {view.reason[:80]}",
+        draft.policy.verify_deadline_s,
+        boot_before="",
+        verify_since=None,
+        verify_runs=incident.verify_runs + 1,
+        drain_confirmed=False,
+    )
+
+
 def returning(draft: Draft, incident: Incident, view: NodeView) -> None:
     """Undrain inside the fence, see it respond, remove the fence, see it in service, close."""
     verdict = draft.verdict(view)
@@ -126,7 +139,15 @@ def returning(draft: Draft, incident: Incident, view: NodeView) -> None:
         return
     if view.state & {"DRAIN", "DOWN"}:
         why_not = draft.not_allowed(view, "return")
-        if draft.owner(view) is not Owner.OURS:
+        if (
+            draft.owner(view) is Owner.SLURM
+            and not incident.lifted
+            and incident.verify_runs < MAX_VERIFY_RUNS
+        ):
+            # 22.05: a slurmd answer between REBOOT_ISSUED and the node's death ends the reboot for Slurm;
+            # the boot itself is then "unexpected", and takes the node DOWN after it was undrained.
+            _check_again(draft, incident, view)
+        elif draft.owner(view) is not Owner.OURS:
             draft.hold(view.name, "returning: the drain is not ours any more")
         elif why_not:
             draft.hold(view.name, why_not)

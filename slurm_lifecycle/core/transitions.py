@@ -25,6 +25,7 @@ MOVES: dict[tuple[Step, Step], str] = {
     (Step.VERIFYING, Step.CLOSED): "the drain was taken away",
     (Step.RETURNING, Step.CLOSED): "in service",
     (Step.RETURNING, Step.DRAINING): "the fault came back before it was in service",
+    (Step.RETURNING, Step.VERIFYING): "Slurm itself took the node out again",
     (Step.RETURNING, Step.HELD): "not in service by the deadline, or a person's drain",
     (Step.AWAITING_PERSON, Step.VERIFYING): "a person says it is repaired",
     (Step.AWAITING_PERSON, Step.HELD): "a person's drain",

@@ -503,3 +503,32 @@ def test_reboot_written_down_but_never_sent_is_tried_anew() -> None:
     assert world.records.attempts[0].ended_at is not None
     assert world.records.attempts[0].ended_at - world.records.attempts[0].created_at >= 120.0
     assert world.boots["n3"] == 2
+
+
+@pytest.mark.parametrize(("times", "ends"), [(1, "returned"), (9, "return")])
+def test_node_that_slurm_takes_down_in_its_return_is_checked_again(times: int, ends: str) -> None:
+    world = World()
+    world.fault("n3", "XID79")
+    for _ in range(times):
+        world.run_until(
+            lambda w: w.step("n3") in (Step.RETURNING, Step.HELD) and "DRAIN" not in w.nodes["n3"].state
+        )
+        if world.step("n3") is Step.HELD:
+            break
+        world.set_state("n3", "DOWN", drop=("IDLE",), reason="Node unexpectedly rebooted")
+        world.tick()
+        world.run_until(lambda w: w.step("n3") is not Step.VERIFYING, ticks=1000)
+        if world.step("n3") is Step.HELD:
+            break
+    if ends == "returned":
+        world.run_until(settled)
+        assert world.closed("n3").outcome == "returned"
+        assert world.nodes["n3"].state == {"IDLE"}
+    else:
+        world.run_until(lambda w: w.step("n3") is Step.HELD, ticks=1000)
+        incident = world.incident("n3")
+        assert incident is not None
+        assert incident.hold == "return"
+        assert any("n3" in one.nodes for one in world.reservations.values())
+    reboots = [one for one in world.sent(StartAttempt, "n3") if isinstance(one, StartAttempt)]
+    assert len(reboots) == 1
