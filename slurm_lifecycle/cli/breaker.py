@@ -4,7 +4,7 @@ import click
 
 from slurm_lifecycle.cli.asking import ask, wait_option
 from slurm_lifecycle.cli.context import CliContext
-from slurm_lifecycle.cli.output import emit_json, json_option, moment, table
+from slurm_lifecycle.cli.output import emit_json, json_option, moment, table, typed
 
 
 @click.group()
@@ -43,7 +43,7 @@ def reset(ctx: click.Context, scope: str, wait_s: float) -> None:
     """Let repairs start again, for SCOPE (fleet, domain:NAME) or for all."""
     from slurm_lifecycle.core.model import Verb
 
-    ask(ctx, Verb.BREAKER_RESET, scope, "", wait_s)
+    ask(ctx, Verb.BREAKER_RESET, typed(scope), "", wait_s)
 
 
 @breaker.command()
@@ -56,5 +56,7 @@ def lift(ctx: click.Context, code: str, yes: bool, wait_s: float) -> None:
     from slurm_lifecycle.core.model import Verb
 
     if not yes:
-        click.confirm(f"every node drained for {code} goes back into service unchecked; go on?", abort=True)
-    ask(ctx, Verb.BREAKER_LIFT, code.upper(), "", wait_s)
+        click.confirm(
+            f"every node drained for {typed(code)} goes back into service unchecked; go on?", abort=True
+        )
+    ask(ctx, Verb.BREAKER_LIFT, typed(code.upper()), "", wait_s)

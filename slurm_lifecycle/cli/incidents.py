@@ -3,7 +3,7 @@
 import click
 
 from slurm_lifecycle.cli.context import CliContext
-from slurm_lifecycle.cli.output import clean, emit_json, json_option, moment, table
+from slurm_lifecycle.cli.output import clean, emit_json, json_option, moment, table, typed
 
 
 @click.command()
@@ -15,7 +15,8 @@ from slurm_lifecycle.cli.output import clean, emit_json, json_option, moment, ta
 def incidents(context: CliContext, everything: bool, node: str | None, limit: int, as_json: bool) -> None:
     """Open incidents, and closed ones on demand."""
     with context.store() as store:
-        found = store.incidents(limit=limit, node=node, open_only=not everything)
+        name = None if node is None else typed(node)
+        found = store.incidents(limit=limit, node=name, open_only=not everything)
     if as_json:
         emit_json(found)
         return
@@ -50,11 +51,12 @@ def incident() -> None:
 def show(ctx: click.Context, incident_id: str, as_json: bool) -> None:
     """An incident: its steps, attempts and who did what when."""
     context: CliContext = ctx.obj
+    incident_id = typed(incident_id)
     with context.store() as store:
         found = store.incident(incident_id)
         attempts, events = store.attempts(incident_id), store.events(incident=incident_id, limit=1000)
     if found is None:
-        told = f"no incident {clean(incident_id)}: `incidents --all` lists them"
+        told = f"no incident {incident_id}: `incidents --all` lists them"
         click.echo(f"slurm-lifecycle: {told}", err=True)
         ctx.exit(2)
     if as_json:

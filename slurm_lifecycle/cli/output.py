@@ -45,6 +45,11 @@ def clean(text: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))
 
 
+def typed(text: str) -> str:
+    """A word of the command line, fit to be looked up, kept and shown: no name that we know is longer."""
+    return clean(text)[:200]
+
+
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table: drawn by rich on a terminal, plain columns elsewhere."""
     lines = [[clean(cell) for cell in row] for row in rows]
