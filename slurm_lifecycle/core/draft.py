@@ -216,6 +216,11 @@ class Draft:
     ) -> Incident:
         """Move an incident and write the history line."""
         deadline = None if deadline_s is None else self.now + deadline_s
+        view = self.nodes.get(incident.node)
+        if to in (Step.HELD, Step.AWAITING_PERSON) and view is not None:
+            verdict = self.verdict(view)
+            # So that whoever releases it later can tell a verdict of this boot from one of a newer boot.
+            changes.setdefault("boot_before", verdict.boot_id if verdict is not None else "")
         moved = move(incident, to, self.now, deadline, **changes)
         self.event(incident.node, "transition", f"{incident.step.value} -> {to.value}: {why}", moved)
         return self.put_incident(moved)

@@ -94,11 +94,27 @@ def _go_on(draft: Draft, request: Request) -> str:
         draft.policy.verify_deadline_s,
         verify_since=None,
         verify_runs=0,
-        boot_before="",
+        boot_before=_boot_that_is_over(draft, incident),
         drain_confirmed=False,
         note="",
     )
     return "released: the node is checked, then returned"
+
+
+def _boot_that_is_over(draft: Draft, incident: Incident) -> str:
+    """The boot whose verdict still stands in Slurm although the node has left it; "" where it has not.
+
+    A person who mends a node powers it off and on. The verdict of the boot before stays in Slurm until an
+    agent of the new boot speaks, and where none does, it must not pass for a check.
+    """
+    view = draft.nodes[incident.node]
+    verdict = draft.verdict(view)
+    if verdict is None:
+        return ""
+    if "NOT_RESPONDING" in view.state:
+        return verdict.boot_id
+    booted = view.boot_time_s is not None and view.boot_time_s > incident.step_since
+    return verdict.boot_id if booted and verdict.boot_id == incident.boot_before else ""
 
 
 def _remediate(draft: Draft, request: Request) -> str:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from slurm_lifecycle.core.model import AttemptOutcome, Rung, Step
+from slurm_lifecycle.core.model import AttemptOutcome, Rung, Step, Verb
 from slurm_lifecycle.core.plan import Drain, RemoveFence, StartAttempt, Undrain
 from slurm_lifecycle.core.policy import Mode
 
@@ -99,3 +99,45 @@ def test_slurms_reason_that_our_drain_replaced_is_not_taken_for_gone() -> None:
     world.run_until(lambda w: w.incident("n3") is not None and w.incident("n3").drain_confirmed)  # type: ignore[union-attr]
     world.tick(5)
     assert [one.code for one in world.records.findings] == ["NO_RESPONSE"]
+
+
+def powered_on(world: World, name: str, agent_speaks: bool) -> None:
+    world.set_state(name, "DOWN", drop=("NOT_RESPONDING",))
+    world.nodes[name] = replace(world.nodes[name], boot_time_s=world.now)
+    world.boots[name] += 1
+    if agent_speaks:
+        world.say(name)
+
+
+def waits_for_a_person(world: World, name: str) -> None:
+    world.nodes[name] = replace(world.nodes[name], boot_time_s=world.now - 1000)
+    dies(world, name)
+    world.run_until(lambda w: w.step(name) is Step.AWAITING_PERSON)
+
+
+def test_the_verdict_of_a_boot_that_is_over_does_not_pass_for_a_check() -> None:
+    for on_before_release in (True, False):
+        world = World()
+        waits_for_a_person(world, "n3")
+        world.tick(3)
+        if on_before_release:
+            powered_on(world, "n3", agent_speaks=False)
+        world.ask(Verb.RELEASE, "n3")
+        world.tick(2)
+        if not on_before_release:
+            powered_on(world, "n3", agent_speaks=False)
+        world.tick(60)
+        assert not world.sent(Undrain), on_before_release
+        assert world.step("n3") is Step.VERIFYING
+        world.say("n3")
+        world.run_until(settled)
+        assert in_service(world, "n3")
+
+
+def test_a_node_that_did_not_boot_while_it_waited_is_judged_by_what_it_says() -> None:
+    world = World()
+    waits_for_a_person(world, "n3")
+    world.set_state("n3", drop=("NOT_RESPONDING",))
+    world.ask(Verb.RELEASE, "n3")
+    world.run_until(settled)
+    assert in_service(world, "n3")
