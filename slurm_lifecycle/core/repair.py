@@ -32,7 +32,15 @@ def repairing(draft: Draft, incident: Incident, view: NodeView) -> None:
         return
     if choice.rule.rung is Rung.VERIFY:
         draft.move(
-            incident, Step.VERIFYING, "check", choice.rule.deadline_s, rung=Rung.VERIFY, verify_since=None
+            incident,
+            Step.VERIFYING,
+            "check",
+            choice.rule.deadline_s,
+            rung=Rung.VERIFY,
+            # Else the check would be the next place of the path once more when it fails.
+            path_index=choice.index,
+            verify_since=None,
+            verify_runs=0,
         )
         return
     if choice.index != incident.path_index or choice.rule.rung is not incident.rung:

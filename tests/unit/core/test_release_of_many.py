@@ -41,3 +41,18 @@ def test_nodes_released_together_that_are_still_broken_are_repaired_within_the_l
     assert not world.records.incidents
     assert most == 2
     assert all(view.state == {"IDLE"} for view in world.nodes.values())
+
+
+def test_a_check_in_the_middle_of_a_path_is_made_once() -> None:
+    path = (RungRule(Rung.REBOOT, 1, 60.0), RungRule(Rung.VERIFY, 1, 60.0), RungRule(Rung.PERSON, 1, 60.0))
+    world = World(policy=replace(ACT, paths={**ACT.paths, FaultClass.REBOOT: path}))
+    world.fault("n3", "XID79", cured_by="never")
+    rungs: list[Rung | None] = []
+    for _ in range(200):
+        world.tick()
+        if world.step("n3") is Step.VERIFYING and world.last.incidents:
+            rungs += [one.rung for one in world.last.incidents if one.step is Step.VERIFYING]
+        if world.step("n3") is Step.AWAITING_PERSON:
+            break
+    assert world.step("n3") is Step.AWAITING_PERSON
+    assert [one for one in rungs if one is Rung.VERIFY] == [Rung.VERIFY]
