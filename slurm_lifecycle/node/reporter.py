@@ -145,15 +145,14 @@ class Reporter:
         self.state.done &= {finding.occurrence for finding in findings}
         due = drain.wanted(findings, frozenset(self.state.done))
         self._replace_only = not due and refused_recently(self.config.run_dir, time.time())
+        stopped = self._stopped
+        may_drain = self.config.mode == "drain" and not stopped
+        self._could_gate = may_drain and bool(due)
         if self._replace_only:
             due = drain.wanted(findings, frozenset())[:1]
-        stopped = self._stopped
-        self._could_gate = (
-            self.config.mode == "drain" and not stopped and any(f.drained_by_node for f in findings)
-        )
         local = drain.decide_locally(self.config.mode, self.state.drains, stopped)
         refusal = local.why if due and not self._replace_only else ""
-        if self._replace_only and not self._could_gate:
+        if self._replace_only and not may_drain:
             due = ()
         if refusal:
             if refusal != self._refusal:

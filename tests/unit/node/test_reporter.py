@@ -208,8 +208,11 @@ def test_the_gate_opens_once_the_drain_stands_and_stays_so_after_a_persons_undra
     assert slurm.reporter.may_gate(other)
 
 
-def test_a_well_node_is_not_looked_at_for_marks(slurm: _Slurm) -> None:
-    slurm.announce()
+@pytest.mark.parametrize("codes", [(), ("XID79",)])
+def test_a_node_without_a_gate_is_not_looked_at_for_marks(slurm: _Slurm, codes: tuple[str, ...]) -> None:
+    slurm.announce(*codes)
+    slurm.settle()
+    slurm.announce(*codes)  # with what is settled by now
     slurm.settle()
     looks = slurm.looks()
     slurm.now_s += 100
