@@ -114,7 +114,9 @@ def test_a_killed_up_is_cleaned_by_the_next(after_s: float) -> None:
 def test_an_up_that_is_ended_leaves_nothing(signum: signal.Signals, after_s: float) -> None:
     name = f"e{os.getpid()}"
     layout = Sandbox.create(name=name).layout
-    argv = [sys.executable, "-c", _ENTRY, "up", "--name", name, "--nodes", "2", "--boot-s", "3"]
+    # A test run in the background of a shell inherits an ignored SIGINT, which a terminal's `up` does not.
+    heard = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler); {_ENTRY}"
+    argv = [sys.executable, "-c", heard, "up", "--name", name, "--nodes", "2", "--boot-s", "3"]
     try:
         with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as up:
             time.sleep(after_s)
