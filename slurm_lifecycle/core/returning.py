@@ -111,7 +111,6 @@ def _check_again(draft: Draft, incident: Incident, view: NodeView) -> None:
         Step.VERIFYING,
         f"Slurm took the node out again: {view.reason[:80]}",
         draft.policy.verify_deadline_s,
-        boot_before="",
         verify_since=None,
         verify_runs=incident.verify_runs + 1,
         drain_confirmed=False,
