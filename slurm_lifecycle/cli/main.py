@@ -10,7 +10,6 @@ from slurm_lifecycle.cli.context import CliContext
 from slurm_lifecycle.cli.lazy import Lazy, LazyGroup
 from slurm_lifecycle.errors import ConfigError, LifecycleError
 
-EXIT_PROBLEM = 1
 EXIT_USAGE = 2
 EXIT_UNREACHABLE = 3
 

@@ -8,8 +8,7 @@ from slurm_lifecycle.core.transitions import update
 
 # By their contract these do nothing twice for one operation id.
 IDEMPOTENT_RUNGS = frozenset({Rung.REIMAGE, Rung.RMA, Rung.RESEAT})
-
-
+# Far longer than a slurmctld that hangs takes to carry out a request of a client that is gone.
 UNSENT_AFTER_S = 120.0
 
 

@@ -8,7 +8,6 @@ changes nothing but the time it takes.
 
 from dataclasses import replace
 
-from slurm_lifecycle.core.budget import open_trips
 from slurm_lifecycle.core.draft import Draft
 from slurm_lifecycle.core.evidence import judge_open_attempts
 from slurm_lifecycle.core.formats import Claim, Mark, parse_claim, parse_mark, with_claim, with_mark
@@ -187,8 +186,3 @@ def _status(draft: Draft, view: NodeView) -> NodeStatus:
     if is_out(view):
         return NodeStatus(view.name, Phase.OUT, why)
     return NodeStatus(view.name, Phase.IN_SERVICE, why)
-
-
-def breaker_words(fleet: Fleet) -> tuple[str, ...]:
-    """Open trips in words, for status pages."""
-    return tuple(f"{trip.scope}: {trip.reason}" for trip in open_trips(fleet.records.trips))

@@ -11,7 +11,6 @@ from slurm_lifecycle.core.fault_catalog import FaultClass
 from slurm_lifecycle.core.model import Rung
 
 MINUTE_S = 60.0
-HOUR_S = 3600.0
 DAY_S = 86400.0
 # How far back `Records` reaches: a policy that counts over a longer time would count too little.
 CLOSED_KEPT_S = 28 * DAY_S

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -377,10 +376,6 @@ class Sandbox:
             progress("stopping nodes and daemons")
             teardown.remove(self.layout)
         progress(f"removed {self.root}")
-
-    def with_settings(self, **changes: Any) -> Sandbox:
-        """The same sandbox with other settings, for the next `up`."""
-        return Sandbox(replace(self.settings, **changes), self.root)
 
 
 def _last_line(log: Path) -> str:

@@ -57,14 +57,6 @@ def log_event(kind: str, text: str = "", *, level: int = logging.INFO, **values:
     _write(kind, text, level, values)
 
 
-def log_transition(
-    node: str, before: str, after: str, reason: str, *, incident: str = "", attempt: str = ""
-) -> None:
-    """Log that an incident moved from one step to another."""
-    values: dict[str, Value] = {"node": node, "from": before or "none", "to": after, "reason": reason}
-    _write("transition", "", logging.INFO, {**values, "incident": incident, "attempt": attempt})
-
-
 def _write(kind: str, text: str, level: int, values: dict[str, Value]) -> None:
     # The text is an argument: a `%` in it is no format.
     logging.getLogger(_LOGGER).log(level, "%s", text, extra={"event": kind, _FIELDS: values})
