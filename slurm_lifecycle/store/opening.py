@@ -22,6 +22,7 @@ def open_store(
     acting: bool,
     read_only: bool = False,
     busy_timeout_s: float = BUSY_TIMEOUT_S,
+    instance: str = "",
 ) -> SqlStore:
     """Open the store.
 
@@ -35,6 +36,7 @@ def open_store(
         acting: open as the one daemon.
         read_only: without `acting`: for queries alone.
         busy_timeout_s: how long a write waits for another writer.
+        instance: the id that a new store gets; a random one where it is "". One that has an id keeps it.
 
     Raises:
         NotTheActor: another process acts on it, or it belongs to another host.
@@ -43,7 +45,7 @@ def open_store(
     """
     store_path = Path(path)
     if acting:
-        return _open_acting(store_path, host, busy_timeout_s)
+        return _open_acting(store_path, host, busy_timeout_s, instance)
     if not _exists(store_path):
         raise StoreError(f"no store at {store_path}: start the daemon once, or correct [store] path")
     if read_only:
@@ -83,13 +85,13 @@ def read_identity(engine: sa.Engine, path: Path) -> Identity:
     )
 
 
-def _open_acting(path: Path, host: str, busy_timeout_s: float) -> SqlStore:
+def _open_acting(path: Path, host: str, busy_timeout_s: float, instance: str) -> SqlStore:
     _create(path)
     lock = ActorLock(path, host)
     engine = make_engine(path, mode="rw", busy_timeout_s=busy_timeout_s)
     try:
         copy = upgrade(engine, path)
-        identity = _become_actor(engine, path, host)
+        identity = _become_actor(engine, path, host, instance)
     except BaseException:
         engine.dispose()
         lock.release()
@@ -97,7 +99,7 @@ def _open_acting(path: Path, host: str, busy_timeout_s: float) -> SqlStore:
     return SqlStore(engine, path, identity, lock=lock, upgraded_from=copy)
 
 
-def _become_actor(engine: sa.Engine, path: Path, host: str) -> Identity:
+def _become_actor(engine: sa.Engine, path: Path, host: str, instance: str) -> Identity:
     before = read_identity(engine, path)
     if before.host not in ("", host):
         raise NotTheActor(
@@ -105,7 +107,7 @@ def _become_actor(engine: sa.Engine, path: Path, host: str) -> Identity:
             "for good, run `slurm-lifecycle db claim`"
         )
     identity = Identity(
-        instance=before.instance or uuid.uuid4().hex[:12],
+        instance=before.instance or instance or uuid.uuid4().hex[:12],
         host=host,
         generation=before.generation + 1,
         took_over=before.took_over,

@@ -44,6 +44,13 @@ def test_generation_counts_acting_openings_and_the_instance_stays(path: Path) ->
     assert seen[0].instance
 
 
+def test_a_given_instance_is_for_a_store_that_has_none_yet(path: Path) -> None:
+    with open_store(path, host="admin1", acting=True, instance="simulated1") as store:
+        assert store.identity().instance == "simulated1"
+    with open_store(path, host="admin1", acting=True, instance="another") as store:
+        assert store.identity().instance == "simulated1"
+
+
 def test_a_second_daemon_is_refused_with_the_first_ones_pid(store: SqlStore, path: Path) -> None:
     with pytest.raises(NotTheActor) as refused:
         open_store(path, host="admin1", acting=True)
