@@ -1,51 +1,17 @@
 """What every implementation of the Slurm port must do.
 
-A back end takes part by a subclass of `SlurmContract` with a `rig` fixture. The rig offers the back end, and
-the hands of others on the same cluster: users who submit, an administrator who drains.
+A back end takes part by a subclass of `SlurmContract` with a `rig` fixture (`tests.contract.rig`).
 """
 
-import time
 from collections.abc import Callable
-from typing import Protocol
 
 import pytest
 
-from slurm_lifecycle.core.model import JobView
 from slurm_lifecycle.errors import PermanentError, TransientError
-from slurm_lifecycle.ports import Slurm
+from tests.contract.rig import Rig, job_of, job_state
 
 OURS = "slc:XID79 gpu3 fell off the bus"
 BUSY = {"ALLOCATED", "MIXED", "COMPLETING"}
-
-
-class Rig(Protocol):
-    """A cluster of two nodes, each with two GPUs, and the hands of others on it."""
-
-    @property
-    def slurm(self) -> Slurm:
-        """The back end under test."""
-
-    @property
-    def nodes(self) -> tuple[str, str]:
-        """The two nodes."""
-
-    def submit(self, node: str, *, reservation: str = "", held: bool = False) -> str:
-        """A user's job on that node, longer than any test; returns its id."""
-
-    def suspend(self, job_id: str) -> None:
-        """Suspend a running job."""
-
-    def cancel(self, job_id: str) -> None:
-        """Cancel a job."""
-
-    def person_drains(self, node: str, reason: str) -> None:
-        """An administrator drains a node."""
-
-    def person_downs(self, node: str, reason: str) -> None:
-        """An administrator sets a node DOWN."""
-
-    def wait(self, what: Callable[[], bool]) -> bool:
-        """Let time pass until it holds; False when it never did."""
 
 
 class SlurmContract:
@@ -163,10 +129,10 @@ class SlurmContract:
         node, other = rig.nodes
         assert rig.slurm.jobs() == ()
         running, held = rig.submit(node), rig.submit(node, held=True)
-        assert rig.wait(lambda: _state(rig, running) == "RUNNING")
+        assert rig.wait(lambda: job_state(rig, running) == "RUNNING")
         assert [job.job_id for job in rig.slurm.jobs_on(node)] == [running]
         assert rig.slurm.jobs_on(other) == ()
-        waiting = _job(rig, held)
+        waiting = job_of(rig, held)
         assert (waiting.state, waiting.nodes, waiting.restarts) == ("PENDING", (), 0)
         assert waiting.reason == "JobHeldUser"
         rig.cancel(held)
@@ -176,7 +142,7 @@ class SlurmContract:
     def test_a_suspended_job_holds_its_node(self, rig: Rig) -> None:
         node = rig.nodes[0]
         job = rig.submit(node)
-        assert rig.wait(lambda: _state(rig, job) == "RUNNING")
+        assert rig.wait(lambda: job_state(rig, job) == "RUNNING")
         rig.suspend(job)
         rig.slurm.drain(node, OURS)
         assert rig.wait(lambda: rig.slurm.node(node).state == {"IDLE", "DRAIN"})
@@ -185,14 +151,14 @@ class SlurmContract:
 
     def test_requeue_counts(self, rig: Rig) -> None:
         job = rig.submit(rig.nodes[0])
-        assert rig.wait(lambda: _state(rig, job) == "RUNNING")
+        assert rig.wait(lambda: job_state(rig, job) == "RUNNING")
         rig.slurm.requeue(job)
-        assert rig.wait(lambda: _job(rig, job).restarts == 1)
+        assert rig.wait(lambda: job_of(rig, job).restarts == 1)
 
     def test_release(self, rig: Rig) -> None:
         job = rig.submit(rig.nodes[0], held=True)
         rig.slurm.release(job)
-        assert rig.wait(lambda: _state(rig, job) == "RUNNING")
+        assert rig.wait(lambda: job_state(rig, job) == "RUNNING")
         rig.slurm.release(job)
 
     @pytest.mark.parametrize("job_id", ["", "999999", "1,2", "1 2", "-1", "2_[1-4]", "x"])
@@ -228,24 +194,24 @@ class SlurmContract:
     def test_a_fence_over_a_running_job(self, rig: Rig) -> None:
         node = rig.nodes[0]
         job = rig.submit(node)
-        assert rig.wait(lambda: _state(rig, job) == "RUNNING")
+        assert rig.wait(lambda: job_state(rig, job) == "RUNNING")
         rig.slurm.create_fence("slc-x", node)
-        assert _state(rig, job) == "RUNNING"
+        assert job_state(rig, job) == "RUNNING"
 
     def test_a_fence_keeps_others_off_and_stays_while_in_use(self, rig: Rig) -> None:
         node = rig.nodes[0]
         rig.slurm.create_fence("slc-x", node)
         inside = rig.submit(node, reservation="slc-x")
-        assert rig.wait(lambda: _state(rig, inside) == "RUNNING")
+        assert rig.wait(lambda: job_state(rig, inside) == "RUNNING")
         with pytest.raises(TransientError):
             rig.slurm.remove_fence("slc-x")
         outside = rig.submit(node)
-        time.sleep(2.0)
-        assert _state(rig, outside) == "PENDING"
+        rig.pass_time(2.0)
+        assert job_state(rig, outside) == "PENDING"
         rig.cancel(inside)
         assert rig.wait(lambda: all(job.job_id != inside for job in rig.slurm.jobs()))
         rig.slurm.remove_fence("slc-x")
-        assert rig.wait(lambda: _state(rig, outside) == "RUNNING")
+        assert rig.wait(lambda: job_state(rig, outside) == "RUNNING")
 
     # ------------------------------------------------------------ configuration
 
@@ -253,13 +219,3 @@ class SlurmContract:
         config = rig.slurm.config()
         assert config["ResumeTimeout"].split()[0].isdigit()
         assert config["RebootProgram"]
-
-
-def _job(rig: Rig, job_id: str) -> JobView:
-    found = [job for job in rig.slurm.jobs() if job.job_id == job_id]
-    assert len(found) == 1, f"job {job_id} is not in the queue"
-    return found[0]
-
-
-def _state(rig: Rig, job_id: str) -> str:
-    return _job(rig, job_id).state
