@@ -97,13 +97,13 @@ def load_config(path: Path) -> Config:
     Raises:
         ConfigError: one line; with more than one mistake the first, and how many more there are.
     """
-    data = _read_toml(path, "copy etc/slurm-lifecycle.toml there, or name another by --config")
+    data = read_toml(path, "copy etc/slurm-lifecycle.toml there, or name another by --config")
     site = checked(SiteFile, data, path)
     policy_path = _policy_path(site, path)
     tables = PolicyFileTables()
     if policy_path is not None:
-        tables = checked(PolicyFileTables, _read_toml(policy_path, "or remove [policy] file"), policy_path)
-    policy = _policy(tables, policy_path or path)
+        tables = checked(PolicyFileTables, read_toml(policy_path, "or remove [policy] file"), policy_path)
+    policy = policy_of(tables, policy_path or path)
     return Config(
         path=path,
         policy_path=policy_path,
@@ -124,7 +124,12 @@ def load_config(path: Path) -> Config:
     )
 
 
-def _read_toml(path: Path, remedy: str) -> dict[str, Any]:
+def read_toml(path: Path, remedy: str) -> dict[str, Any]:
+    """What a TOML file holds.
+
+    Raises:
+        ConfigError: one line; `remedy` says what to do where there is no such file.
+    """
     try:
         # A pipe would be waited for, a device read for ever.
         if not path.is_file() and path.exists():
@@ -232,7 +237,12 @@ def _given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _policy(tables: PolicyFileTables, path: Path) -> Policy:
+def policy_of(tables: PolicyFileTables, path: Path) -> Policy:
+    """The policy that a checked policy file makes, without what the site's file adds to it.
+
+    Raises:
+        ConfigError: one line that names the file and the key.
+    """
     defaults = Policy()
     breaker = replace(
         defaults.breaker,
