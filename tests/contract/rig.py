@@ -12,6 +12,8 @@ from typing import Protocol
 from slurm_lifecycle.core.model import JobView, NodeView
 from slurm_lifecycle.ports import Slurm
 
+OURS = "slc:XID79 gpu3 fell off the bus"
+
 # The default of `Rig.wait`. A simulated Slurm may let that much of its own time pass.
 WAIT_S = 60.0
 
@@ -233,6 +235,12 @@ def runs(rig: Rig, job_id: str, limit_s: float = WAIT_S) -> bool:
 def gone(rig: Rig, job_id: str, limit_s: float = WAIT_S) -> bool:
     """Wait until a job has left the queue."""
     return rig.wait(lambda: all(job.job_id != job_id for job in rig.slurm.jobs()), limit_s)
+
+
+def look(rig: Rig, node: str) -> tuple[set[str], str]:
+    """State and reason of a node, of one moment."""
+    view = rig.slurm.node(node)
+    return set(view.state), view.reason
 
 
 def becomes(rig: Rig, node: str, *state: str, limit_s: float = WAIT_S) -> NodeView:

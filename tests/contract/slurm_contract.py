@@ -8,9 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from slurm_lifecycle.errors import PermanentError, TransientError
-from tests.contract.rig import Rig, job_of, job_state
+from tests.contract.rig import OURS, Rig, job_of, job_state
 
-OURS = "slc:XID79 gpu3 fell off the bus"
 BUSY = {"ALLOCATED", "MIXED", "COMPLETING"}
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from slurm_lifecycle.errors import AmbiguousOutcome, PermanentError, TransientError
 from slurm_lifecycle.slurm.scontrol import ScontrolSettings, ScontrolSlurm
-from tests.contract.slurm_contract import OURS, SlurmContract
+from tests.contract.rig import OURS
+from tests.contract.slurm_contract import SlurmContract
 from tests.contract.tiny_cluster import NODES, TinyCluster, wait_for
 
 pytestmark = pytest.mark.live
