@@ -3,7 +3,6 @@
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
-from typing_extensions import Self
 
 from slurm_lifecycle.service.config_schema import Duration, PolicyFileTables, Table, Text, Word
 
@@ -28,7 +27,7 @@ class SlurmTable(Table):
 class FailuresTable(Table):
     per_1000_node_days: Rate | None = Field(default=None, examples=[3.8])
     scale: Rate = Field(default=1.0, examples=[1.0])
-    causes: dict[str, Rate] = Field(default={}, examples=[{"gpu": 1.3}])
+    causes: dict[str, Rate] = Field(default={}, examples=[{"gpu_off_bus": 0.4}])
     lemon_percent: Percent = Field(default=1.2, examples=[1.2])
     lemon_factor: float = Field(default=10.0, ge=1, le=1000, examples=[10.0])
     false_alarms_per_1000_node_days: Rate = Field(default=0.1, examples=[0.1])
@@ -73,7 +72,7 @@ class JobTable(Table):
     partition: Name | None = Field(default=None, examples=["batch"])
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _consistent(self) -> "JobTable":
         if [self.count, self.per_day, self.share].count(None) != 2:
             raise ValueError("give exactly one of count, per_day and share")
         if self.nodes is not None:
