@@ -1,0 +1,116 @@
+"""`scontrol reboot`: asked for, issued, back, too late; and whose drain it takes along."""
+
+from slurm_lifecycle.simulation.slurmctld.records import (
+    DOWN,
+    DRAIN,
+    FAIL,
+    NOT_RESPONDING,
+    REBOOT_ISSUED,
+    REBOOT_REQUESTED,
+    REBOOTING,
+    Node,
+)
+from slurm_lifecycle.simulation.slurmctld.settings import SlurmRefused
+from slurm_lifecycle.simulation.slurmctld.state import State
+
+# From an idle node to an issued reboot (measured: 0.4 to 10 s). The lower end lies above the scheduler's
+# pause: a node that waits for a plain reboot gets the next job first (measured).
+_ISSUED_AFTER_S = (0.6, 10.0)
+_NEXT_STATES = ("", "RESUME", "DOWN")
+
+
+class Reboots:
+    """The reboot part."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def request(self, node: Node, *, asap: bool, nextstate: str, reason: str) -> None:
+        """`scontrol reboot`. A node that reboots already is skipped, exit status 0 (measured)."""
+        state = self._state
+        if nextstate.upper() not in _NEXT_STATES:
+            raise SlurmRefused(f"Invalid nextstate: {nextstate}")
+        if node.flags & REBOOTING:
+            return
+        if reason:
+            state.set_reason(node, reason)
+        drained = bool(node.flags & DRAIN)
+        node.next_state = nextstate.upper()
+        if asap:
+            if not nextstate and (not drained or state.release.asap_clears_drain):
+                node.next_state = "RESUME"
+            if not drained and not node.reason:
+                state.set_reason(node, "Reboot ASAP")
+            node.flags |= DRAIN
+        node.flags |= REBOOT_REQUESTED
+        state.node_changed(node)
+        self.consider(node)
+
+    def cancel(self, node: Node) -> None:
+        """`scontrol cancel_reboot`; takes anybody's drain and Reason along (measured)."""
+        if not node.flags & REBOOT_REQUESTED:
+            raise SlurmRefused("Requested operation is presently disabled")
+        node.flags &= ~(REBOOT_REQUESTED | DRAIN)
+        node.next_state = ""
+        node.reason, node.reason_at_s = "", None
+        node.stop("issue")
+        self._state.node_changed(node)
+
+    def consider(self, node: Node) -> None:
+        """The node may be ready for the reboot that was asked for."""
+        if not node.flags & REBOOT_REQUESTED or "issue" in node.timers:
+            return
+        delay_s = self._state.rng.uniform(*_ISSUED_AFTER_S)
+        node.timers["issue"] = self._state.timeline.after(delay_s, lambda: self._issue(node))
+
+    def _issue(self, node: Node) -> None:
+        node.stop("issue")
+        if not node.flags & REBOOT_REQUESTED:
+            return
+        # A suspended job holds it as well; a node that is down has nothing to wait for (measured).
+        silent = node.silent_since is not None
+        if not node.flags & DOWN and (node.job is not None or silent):
+            return
+        state = self._state
+        state.append_reason(node, "reboot issued")
+        node.flags = node.flags & ~REBOOT_REQUESTED | REBOOT_ISSUED | DOWN
+        node.boot_req_at = state.timeline.now
+        # Such a node is not pinged.
+        node.stop("ping", "down", "answer", "back")
+        wait_s = state.conf.resume_timeout_s + state.release.timeout_slack_s * state.rng.uniform(0.6, 1.0)
+        node.timers["reboot"] = state.timeline.after(wait_s, lambda: self._too_late(node))
+        state.node_changed(node)
+        if not silent and state.side.responds(node.name):
+            state.side.reboot(node.name)
+
+    def completed(self, node: Node) -> None:
+        """It registered with the boot that was asked for. The caller tells of the change."""
+        node.stop("reboot")
+        node.flags &= ~(REBOOT_ISSUED | DOWN | NOT_RESPONDING)
+        promised, node.next_state = node.next_state, ""
+        if promised:
+            # Whoever set it, and whenever (measured).
+            node.flags &= ~(DRAIN | FAIL)
+        if promised == "DOWN":
+            node.flags |= DOWN
+            self._state.append_reason(node, "reboot complete")
+        self._state.forget_reason(node)
+
+    def _too_late(self, node: Node) -> None:
+        """ResumeTimeout is over."""
+        node.stop("reboot")
+        state = self._state
+        node.flags = node.flags & ~REBOOT_ISSUED | DOWN
+        if state.release.timeout_drops_drain or node.next_state == "RESUME":
+            node.flags &= ~DRAIN
+        node.next_state = ""
+        node.stuck = False
+        state.append_reason(node, "reboot timed out")
+        state.node_changed(node)
+
+    def abandon(self, node: Node) -> None:
+        """RESUME ends any reboot as far as Slurm knows. The caller tells of the change."""
+        node.flags &= ~REBOOTING
+        node.next_state = ""
+        node.stuck = False
+        node.stop("issue", "reboot")
