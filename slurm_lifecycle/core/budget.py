@@ -49,10 +49,23 @@ class Ledger:
     working: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, nodes: Mapping[str, NodeView], incidents: Iterable[Incident], policy: Policy) -> "Ledger":
-        """The ledger at the start of a tick."""
+    def of(
+        cls,
+        nodes: Mapping[str, NodeView],
+        incidents: Iterable[Incident],
+        policy: Policy,
+        restless: Iterable[str] | None = None,
+    ) -> "Ledger":
+        """The ledger at the start of a tick.
+
+        Args:
+            nodes: all nodes.
+            incidents: open ones.
+            policy: the site's policy.
+            restless: the nodes among which those that are out are; all of them where it is None.
+        """
         ledger = cls(_limits(policy, len(nodes)))
-        for view in nodes.values():
+        for view in nodes.values() if restless is None else map(nodes.__getitem__, restless):
             if is_out(view):
                 ledger._add(ledger.out, scopes_of(view, policy))
         for incident in incidents:

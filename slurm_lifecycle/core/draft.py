@@ -22,9 +22,10 @@ from slurm_lifecycle.core.model import (
     Trip,
     Verdict,
 )
-from slurm_lifecycle.core.ownership import owner_of
+from slurm_lifecycle.core.ownership import jobs_by_node, owner_of
 from slurm_lifecycle.core.plan import Action, Event, Held, Notice, Plan
 from slurm_lifecycle.core.policy import Mode, Policy
+from slurm_lifecycle.core.survey import Survey
 from slurm_lifecycle.core.transitions import move
 
 FENCE_PREFIX = "slc-"
@@ -44,7 +45,8 @@ class Draft:
     """Mutable only within one call of the planner; `plan()` freezes it.
 
     `claim_problem` says why this daemon may not act on the cluster at all, "" when it may; `claim_pending`
-    that it is only being written.
+    that it is only being written. Attempts and fences are kept by what they are asked for: an incident that
+    had to look through all of them would make a tick grow with the square of the fleet.
     """
 
     fleet: Fleet
@@ -52,15 +54,18 @@ class Draft:
     now: float
     claim_problem: str = ""
     claim_pending: bool = False
+    survey: Survey = field(default_factory=Survey)
     incident_ids: set[str] = field(default_factory=set)
     incidents: dict[str, Incident] = field(default_factory=dict)
-    attempts: dict[str, Attempt] = field(default_factory=dict)
+    attempts_by_node: dict[str, dict[str, Attempt]] = field(default_factory=dict)
     findings_by_node: dict[str, dict[FindingKey, Finding]] = field(default_factory=dict)
     open_attempts: dict[str, Attempt] = field(default_factory=dict)
     fences: dict[str, Fence] = field(default_factory=dict)
+    fences_by_incident: dict[str, dict[str, Fence]] = field(default_factory=dict)
     trips: dict[str, Trip] = field(default_factory=dict)
     holds: dict[str, Hold] = field(default_factory=dict)
     jobs_by_node: dict[str, list[JobView]] = field(default_factory=dict)
+    maintained: dict[str, ReservationView] | None = None
     ledger: Ledger = field(default_factory=lambda: Ledger({}))
     new_hits: list[BreakerHit] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
@@ -78,20 +83,17 @@ class Draft:
     def of(cls, fleet: Fleet, policy: Policy, now: float) -> "Draft":
         """A draft in which nothing is decided yet."""
         records = fleet.records
-        draft = cls(fleet, policy, now)
+        draft = cls(fleet, policy, now, survey=Survey.of(fleet.observation.nodes))
         draft.incidents = dict(records.incidents)
-        draft.incident_ids = {one.id for one in (*records.closed_incidents, *records.incidents.values())}
-        draft.attempts = {one.op_id: one for one in records.attempts}
-        draft.open_attempts = {one.node: one for one in records.attempts if one.outcome is None}
+        for attempt in records.attempts:
+            draft._keep_attempt(attempt)
         for one in records.findings:
             draft.findings_by_node.setdefault(one.node, {})[finding_key(one)] = one
-        draft.fences = dict(records.fences)
+        for fence in records.fences.values():
+            draft._keep_fence(fence)
         draft.trips = {one.scope: one for one in records.trips if one.reset_at is None}
         draft.holds = dict(records.holds)
-        for job in fleet.observation.jobs:
-            for name in job.nodes:
-                draft.jobs_by_node.setdefault(name, []).append(job)
-        draft.ledger = Ledger.of(fleet.observation.nodes, draft.incidents.values(), policy)
+        draft.ledger = Ledger.of(draft.nodes, draft.incidents.values(), policy, draft.survey.restless)
         return draft
 
     # ------------------------------------------------------------ reading
@@ -106,6 +108,9 @@ class Draft:
 
         A case may end and the next one begin within a second, or after a clock that was set back.
         """
+        if not self.incident_ids:
+            known = (*self.fleet.records.closed_incidents, *self.fleet.records.incidents.values())
+            self.incident_ids = {one.id for one in known}
         second = int(self.now)
         while f"{node}.{second}" in self.incident_ids:
             second += 1
@@ -113,8 +118,11 @@ class Draft:
         return f"{node}.{second}"
 
     def jobs_on(self, node: str) -> list[JobView]:
-        """Jobs that list the node."""
-        return self.jobs_by_node.get(node, [])
+        """Jobs that list the node; looked up at once for every node that is likely to be asked for."""
+        if node not in self.jobs_by_node:
+            names = {node, *self.survey.restless, *self.incidents}
+            self.jobs_by_node |= jobs_by_node(self.fleet.observation.jobs, names)
+        return self.jobs_by_node[node]
 
     def owner(self, view: NodeView) -> Owner:
         """Whose drain the node carries."""
@@ -132,17 +140,18 @@ class Draft:
         """The node's open findings."""
         return list(self.findings_by_node.get(node, {}).values())
 
+    def attempts_on(self, node: str) -> tuple[Attempt, ...]:
+        """All attempts on record for a node, those of its earlier incidents too."""
+        return tuple(self.attempts_by_node.get(node, {}).values())
+
     def attempts_of(self, incident: Incident) -> tuple[Attempt, ...]:
         """An incident's attempts, oldest first."""
-        mine = [one for one in self.attempts.values() if one.incident_id == incident.id]
+        mine = [one for one in self.attempts_on(incident.node) if one.incident_id == incident.id]
         return tuple(sorted(mine, key=lambda one: (one.created_at, one.op_id)))
 
-    def fence_of(self, incident: Incident) -> Fence | None:
+    def fence_of(self, incident_id: str) -> Fence | None:
         """The fence on record for an incident."""
-        for fence in self.fences.values():
-            if fence.incident_id == incident.id:
-                return fence
-        return None
+        return next(iter(self.fences_by_incident.get(incident_id, {}).values()), None)
 
     def fence_stands(self, fence: Fence) -> bool:
         """Whether the fence was seen in Slurm, in force, over its node."""
@@ -151,12 +160,19 @@ class Draft:
 
     def foreign_maintenance(self, node: str) -> ReservationView | None:
         """A maintenance reservation of somebody else that is in force over the node."""
+        if self.maintained is None:
+            self.maintained = self._maintained()
+        return self.maintained.get(node)
+
+    def _maintained(self) -> dict[str, ReservationView]:
+        found: dict[str, ReservationView] = {}
         at = self.fleet.observation.at
         for one in self.fleet.observation.reservations.values():
             ours = one.name.startswith(FENCE_PREFIX)
-            if not ours and "MAINT" in one.flags and node in one.nodes and one.start_s <= at <= one.end_s:
-                return one
-        return None
+            if not ours and "MAINT" in one.flags and one.start_s <= at <= one.end_s:
+                for name in one.nodes:
+                    found.setdefault(name, one)
+        return found
 
     def breaker_on(self, view: NodeView) -> Trip | None:
         """The open trip that stops new work on the node."""
@@ -247,12 +263,14 @@ class Draft:
 
     def put_attempt(self, attempt: Attempt) -> None:
         """Record an attempt as it is now."""
-        self.attempts[attempt.op_id] = attempt
         self.changed_attempts[attempt.op_id] = attempt
+        self.open_attempts.pop(attempt.node, None)
+        self._keep_attempt(attempt)
+
+    def _keep_attempt(self, attempt: Attempt) -> None:
+        self.attempts_by_node.setdefault(attempt.node, {})[attempt.op_id] = attempt
         if attempt.outcome is None:
             self.open_attempts[attempt.node] = attempt
-        else:
-            self.open_attempts.pop(attempt.node, None)
 
     def resolve(self, attempt: Attempt, outcome: AttemptOutcome, detail: str) -> Attempt:
         """End an attempt by evidence."""
@@ -266,9 +284,14 @@ class Draft:
         """Record a fence as it is now."""
         self.changed_fences[fence.name] = fence
         if fence.closed_at is None:
-            self.fences[fence.name] = fence
+            self._keep_fence(fence)
         else:
             self.fences.pop(fence.name, None)
+            self.fences_by_incident.get(fence.incident_id, {}).pop(fence.name, None)
+
+    def _keep_fence(self, fence: Fence) -> None:
+        self.fences[fence.name] = fence
+        self.fences_by_incident.setdefault(fence.incident_id, {})[fence.name] = fence
 
     def put_trip(self, trip: Trip) -> None:
         """Record a trip as it is now."""

@@ -31,7 +31,7 @@ def _send_again(draft: Draft, attempt: Attempt) -> None:
     """The daemon died between writing an attempt down and sending it: safe again where it is idempotent."""
     if attempt.sent or attempt.rung not in IDEMPOTENT_RUNGS or draft.only_watching:
         return
-    fence = next((one for one in draft.fences.values() if one.incident_id == attempt.incident_id), None)
+    fence = draft.fence_of(attempt.incident_id)
     draft.act(StartAttempt(attempt, fence.name if fence is not None else "", again=True))
 
 

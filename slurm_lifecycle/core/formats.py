@@ -5,6 +5,7 @@ One writer a field: the agent writes Extra, the daemon writes Comment; what othe
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from slurm_lifecycle.core.fault_catalog import Level, fault_for
 from slurm_lifecycle.core.model import Verdict
@@ -13,6 +14,13 @@ REASON_PREFIX = "slc:"
 # slurmdbd's event table holds 255 bytes of reason; Slurm appends ` : reboot issued : reboot timed out`.
 REASON_MAX_BYTES = 200
 NO_COMPONENT = "-"
+
+# How a mark and a claim begin: a Comment without these words holds neither.
+MARK_OPENS = "slc1["
+CLAIM_OPENS = "slcd["
+
+# Nodes say the same thing tick after tick; twice as many texts are kept as the largest fleet has nodes.
+_VERDICTS_KEPT = 32_768
 
 _NOT_IN_REASON = re.compile(r"[^A-Za-z0-9 ._:/+-]+")
 _VERDICT = re.compile(
@@ -46,6 +54,7 @@ def reason_code(reason: str) -> tuple[str, str]:
     return code, component or NO_COMPONENT
 
 
+@lru_cache(maxsize=_VERDICTS_KEPT)
 def parse_verdict(extra: str) -> Verdict | None:
     """The node's verdict at the end of its Extra field, None where there is none or it is malformed."""
     found = _VERDICT.search(extra)
@@ -73,7 +82,7 @@ class Mark:
 
 def parse_mark(comment: str) -> Mark | None:
     """The mark in a node's Comment, None where there is none or it is malformed."""
-    found = _MARK.search(comment)
+    found = _MARK.search(comment) if MARK_OPENS in comment else None
     if found is None:
         return None
     items = found[1].split(";")
@@ -103,7 +112,7 @@ class Claim:
 
 def parse_claim(comment: str) -> Claim | None:
     """The claim in a node's Comment, None where there is none."""
-    found = _CLAIM.search(comment)
+    found = _CLAIM.search(comment) if CLAIM_OPENS in comment else None
     return None if found is None else Claim(found[1], found[2], int(found[3]))
 
 

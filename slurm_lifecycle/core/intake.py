@@ -37,7 +37,9 @@ def precedence(fault_class: FaultClass) -> int:
 
 def take_in(draft: Draft) -> None:
     """Findings, then incidents, then the breaker, for every node in name order."""
-    for name in sorted(draft.nodes):
+    # Any other node is in service, names no fault, and has nothing on record that could end.
+    concerned = {*draft.survey.restless, *draft.findings_by_node, *draft.incidents} & draft.nodes.keys()
+    for name in sorted(concerned):
         view = draft.nodes[name]
         _take_verdict(draft, view)
         _take_slurm_reason(draft, view)
@@ -192,11 +194,13 @@ def open_incident(draft: Draft, view: NodeView, code: str, component: str, actor
 
 
 def _trip_if_too_many(draft: Draft) -> None:
+    if not draft.new_hits:
+        return
     gpu_nodes = sum(1 for view in draft.nodes.values() if view.gpus) or len(draft.nodes)
     hits = (*draft.fleet.records.hits, *draft.new_hits)
     reset = (one for one in (*draft.fleet.records.trips, *draft.changed_trips) if one.reset_at is not None)
     trips = (*reset, *draft.trips.values())
-    trip = new_trip(hits, trips, draft.policy, gpu_nodes, draft.now) if draft.new_hits else None
+    trip = new_trip(hits, trips, draft.policy, gpu_nodes, draft.now)
     if trip is not None:
         _trip(draft, trip)
 
@@ -213,7 +217,7 @@ def adopt_unknown(draft: Draft) -> None:
     """
     doubtful: dict[str, str] = {}
     known_ids = {one.id for one in draft.fleet.records.closed_incidents}
-    for name in sorted(draft.nodes):
+    for name in draft.survey.marked:
         mark = parse_mark(draft.nodes[name].comment)
         if mark is not None and (why := _mark_problem(draft, name, mark, known_ids)):
             doubtful[name] = why

@@ -5,11 +5,22 @@ a whole: halt actions, keep observing.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from slurm_lifecycle.core.formats import is_our_reason, parse_claim
-from slurm_lifecycle.core.model import Attempt, AttemptOutcome, Fleet, Incident, NodeView, Owner, Rung, Step
-from slurm_lifecycle.core.ownership import claim_bearer, is_drained, owner_of
+from slurm_lifecycle.core.model import (
+    Attempt,
+    AttemptOutcome,
+    Fleet,
+    Incident,
+    JobView,
+    NodeView,
+    Owner,
+    Rung,
+    Step,
+)
+from slurm_lifecycle.core.ownership import claim_bearer, is_drained, jobs_by_node, owner_of
 from slurm_lifecycle.core.plan import Drain, Plan, RemoveFence, SetComment, StartAttempt, Undrain
 from slurm_lifecycle.core.policy import Mode, Policy
 
@@ -20,19 +31,55 @@ def check_plan(fleet: Fleet, plan: Plan, policy: Policy, now: float) -> tuple[st
     """Every rule that the plan breaks, in words; empty when it is safe."""
     problems: list[str] = []
     incidents = {**fleet.records.incidents, **{one.node: one for one in plan.incidents}}
+    on_record = _OnRecord.of(fleet, plan)
     for action in plan.actions:
         if isinstance(action, Drain):
             problems += _check_drain(fleet, action, policy)
         elif isinstance(action, Undrain):
-            problems += _check_undrain(fleet, plan, action, incidents, policy)
+            problems += _check_undrain(fleet, on_record, action, incidents, policy)
         elif isinstance(action, StartAttempt):
-            problems += _check_start(fleet, plan, action, policy, now)
+            problems += _check_start(fleet, on_record, action, policy, now)
         elif isinstance(action, RemoveFence):
-            problems += _check_remove_fence(fleet, plan, action)
+            problems += _check_remove_fence(fleet, plan, on_record, action)
     problems += _check_mode(fleet, plan, policy)
     problems += _check_rows(fleet, plan)
     problems += _check_breaker(fleet, plan, policy)
     return tuple(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class _OnRecord:
+    """What the rules look up by node for each of a plan's actions, put in order once.
+
+    Attributes:
+        earlier: attempts on record before this plan.
+        unresolved: attempts without an end as the plan leaves them.
+        jobs: for nodes on which something is started.
+    """
+
+    earlier: Mapping[str, list[Attempt]]
+    unresolved: Mapping[str, list[Attempt]]
+    jobs: Mapping[str, list[JobView]]
+
+    @classmethod
+    def of(cls, fleet: Fleet, plan: Plan) -> "_OnRecord":
+        """Look at every attempt and, where something is started, at every job once."""
+        if not any(isinstance(one, StartAttempt | Undrain | RemoveFence) for one in plan.actions):
+            return cls({}, {}, {})
+        started = {one.attempt.node for one in plan.actions if isinstance(one, StartAttempt)}
+        attempts = {one.op_id: one for one in (*fleet.records.attempts, *plan.attempts)}
+        return cls(
+            _by_node(fleet.records.attempts),
+            _by_node(one for one in attempts.values() if one.outcome is None),
+            jobs_by_node(fleet.observation.jobs, started) if started else {},
+        )
+
+
+def _by_node(attempts: Iterable[Attempt]) -> dict[str, list[Attempt]]:
+    found: dict[str, list[Attempt]] = {}
+    for one in attempts:
+        found.setdefault(one.node, []).append(one)
+    return found
 
 
 def _view(fleet: Fleet, node: str) -> NodeView | None:
@@ -50,14 +97,8 @@ def _check_drain(fleet: Fleet, action: Drain, policy: Policy) -> Iterable[str]:
         yield f"drain of {action.node} with a reason that is not ours"
 
 
-def _unresolved(fleet: Fleet, plan: Plan, node: str) -> list[Attempt]:
-    attempts = {one.op_id: one for one in fleet.records.attempts}
-    attempts |= {one.op_id: one for one in plan.attempts}
-    return [one for one in attempts.values() if one.node == node and one.outcome is None]
-
-
 def _check_undrain(
-    fleet: Fleet, plan: Plan, action: Undrain, incidents: dict[str, Incident], policy: Policy
+    fleet: Fleet, on_record: _OnRecord, action: Undrain, incidents: dict[str, Incident], policy: Policy
 ) -> Iterable[str]:
     view = _view(fleet, action.node)
     incident = incidents.get(action.node)
@@ -65,22 +106,22 @@ def _check_undrain(
         yield f"return of {action.node}, whose drain is not ours"
     if incident is None or incident.id != action.incident_id or incident.step is not Step.RETURNING:
         yield f"return of {action.node} without an incident that is returning"
-    if _unresolved(fleet, plan, action.node):
+    if on_record.unresolved.get(action.node):
         yield f"return of {action.node} with an attempt under way"
 
 
-def _check_start(fleet: Fleet, plan: Plan, action: StartAttempt, policy: Policy, now: float) -> Iterable[str]:
+def _check_start(
+    fleet: Fleet, on_record: _OnRecord, action: StartAttempt, policy: Policy, now: float
+) -> Iterable[str]:
     attempt = action.attempt
     node = attempt.node
-    open_ones = _unresolved(fleet, plan, node)
-    if [one.op_id for one in open_ones] != [attempt.op_id]:
+    if [one.op_id for one in on_record.unresolved.get(node, ())] != [attempt.op_id]:
         yield f"{attempt.op_id}: not the only unresolved attempt on record for {node}"
     if attempt.rung not in _DISRUPTIVE or action.again:
         # What is sent again does nothing twice; the executor looks at the node once more all the same.
         return
     view = _view(fleet, node)
-    jobs = [job for job in fleet.observation.jobs if node in job.nodes]
-    if view is None or not is_drained(view, jobs):
+    if view is None or not is_drained(view, on_record.jobs[node]):
         yield f"{attempt.op_id}: {node} is not drained"
         return
     if owner_of(view, policy) is not Owner.OURS:
@@ -93,9 +134,8 @@ def _check_start(fleet: Fleet, plan: Plan, action: StartAttempt, policy: Policy,
     for cap in policy.caps.get(attempt.rung, ()):
         earlier = sum(
             1
-            for one in fleet.records.attempts
-            if one.node == node
-            and one.rung is attempt.rung
+            for one in on_record.earlier.get(node, ())
+            if one.rung is attempt.rung
             and one.op_id != attempt.op_id
             and one.outcome is not AttemptOutcome.CANCELLED
             and now - one.created_at < cap.window_s
@@ -104,7 +144,7 @@ def _check_start(fleet: Fleet, plan: Plan, action: StartAttempt, policy: Policy,
             yield f"{attempt.op_id}: over the cap of {cap.count} in {cap.window_s:g} s"
 
 
-def _check_remove_fence(fleet: Fleet, plan: Plan, action: RemoveFence) -> Iterable[str]:
+def _check_remove_fence(fleet: Fleet, plan: Plan, on_record: _OnRecord, action: RemoveFence) -> Iterable[str]:
     incident_of_fence = next(
         (
             one.incident_id
@@ -115,7 +155,7 @@ def _check_remove_fence(fleet: Fleet, plan: Plan, action: RemoveFence) -> Iterab
     )
     if incident_of_fence is None:
         yield f"removal of reservation {action.name}, which is not a fence on record"
-    if any(one.incident_id == incident_of_fence for one in _unresolved(fleet, plan, action.node)):
+    if any(one.incident_id == incident_of_fence for one in on_record.unresolved.get(action.node, ())):
         yield f"removal of fence {action.name} with an attempt under way"
 
 

@@ -37,6 +37,12 @@ UNDERSTOOD_TOKENS = (
     | MAINTENANCE_TOKENS
 )
 
+# Tokens that make a node unavailable to jobs, for whatever reason.
+OUT_TOKENS = frozenset({"DRAIN", "DOWN", "NOT_RESPONDING", "FAIL", "INVALID_REG"}) | REBOOT_TOKENS
+# Tokens under which a node does its work, and nobody has taken it out.
+IN_SERVICE_TOKENS = UNDERSTOOD_TOKENS - OUT_TOKENS
+_OWNED_TOKENS = frozenset({"DRAIN", "DOWN", "FAIL"})
+
 # What Slurm itself appends with " : "; any other tail is somebody's own words.
 _SUFFIXES = frozenset(
     {
@@ -75,11 +81,10 @@ UNREADABLE = "UNREADABLE"
 
 def claim_bearer(nodes: Mapping[str, NodeView]) -> NodeView | None:
     """The node whose Comment bears the daemon's claim: the first by name of those that can be read."""
-    return min(
-        (view for view in nodes.values() if UNREADABLE not in view.state),
-        key=lambda view: view.name,
-        default=None,
-    )
+    first = min(nodes, default=None)
+    if first is not None and UNREADABLE in nodes[first].state:
+        first = min((name for name, view in nodes.items() if UNREADABLE not in view.state), default=None)
+    return None if first is None else nodes[first]
 
 
 def understood(view: NodeView) -> bool:
@@ -89,9 +94,23 @@ def understood(view: NodeView) -> bool:
 
 def is_out(view: NodeView) -> bool:
     """Whether the node is unavailable to jobs, for whatever reason; counts against `max_out`."""
-    return bool(
-        view.state & {"DRAIN", "DOWN", "NOT_RESPONDING", "FAIL", "INVALID_REG"} | view.state & REBOOT_TOKENS
-    )
+    return not view.state.isdisjoint(OUT_TOKENS)
+
+
+def is_in_service(view: NodeView) -> bool:
+    """Whether the node is understood, not out, and nobody's: its state asks for no decision."""
+    return bool(view.state) and view.state <= IN_SERVICE_TOKENS
+
+
+def jobs_by_node(jobs: Iterable[JobView], names: Iterable[str]) -> dict[str, list[JobView]]:
+    """The jobs that list each of the nodes, in one pass over all jobs."""
+    wanted = frozenset(names)
+    found: dict[str, list[JobView]] = {name: [] for name in wanted}
+    for job in jobs:
+        if not wanted.isdisjoint(job.nodes):
+            for name in wanted.intersection(job.nodes):
+                found[name].append(job)
+    return found
 
 
 def is_drained(view: NodeView, jobs: Iterable[JobView]) -> bool:
@@ -127,7 +146,7 @@ def owner_of(view: NodeView, policy: Policy) -> Owner:
     The text alone can be stale on a node in service (24.11 and 25.11 keep it without accounting), so a
     node that is neither DRAIN nor DOWN has no owner. A drain without a reason is a person's.
     """
-    if not view.state & {"DRAIN", "DOWN", "FAIL"}:
+    if view.state.isdisjoint(_OWNED_TOKENS):
         return Owner.NOBODY
     if is_our_reason(view.reason):
         return Owner.OURS

@@ -7,6 +7,7 @@ changes nothing but the time it takes.
 """
 
 from dataclasses import replace
+from functools import lru_cache
 
 from slurm_lifecycle.core.draft import Draft
 from slurm_lifecycle.core.evidence import judge_open_attempts
@@ -22,6 +23,8 @@ from slurm_lifecycle.core.steps import PHASE_OF_STEP, advance
 
 # Slurm stores a reservation without end as 365 days; it is renewed long before that.
 RENEW_BEFORE_S = 30 * DAY_S
+# Twice as many as the largest fleet has nodes.
+_STATUSES_KEPT = 32_768
 # Held for these reasons, the node stays fenced: it may be undrained or unproven.
 _FENCED_HOLDS = frozenset({"verify", "return", "refused", "adopt"})
 _FENCED_STEPS = frozenset({Step.REPAIRING, Step.VERIFYING, Step.RETURNING})
@@ -65,8 +68,8 @@ def _claim(draft: Draft) -> str:
     if draft.policy.mode is not Mode.ACT or not draft.nodes:
         return ""
     me = draft.fleet.identity
-    for name in sorted(draft.nodes):
-        claim = parse_claim(draft.nodes[name].comment) if "slcd[" in draft.nodes[name].comment else None
+    for name in draft.survey.claimed:
+        claim = parse_claim(draft.nodes[name].comment)
         if claim is None:
             continue
         if claim.instance not in (me.instance, me.took_over):
@@ -128,8 +131,7 @@ def _tend_marks(draft: Draft) -> None:
     if draft.claim_problem or draft.policy.mode is not Mode.ACT:
         return
     claimed = {one.node for one in draft.actions if isinstance(one, SetComment)}
-    names = set(draft.incidents) | set(draft.holds)
-    names |= {name for name, view in draft.nodes.items() if "slc1[" in view.comment}
+    names = {*draft.incidents, *draft.holds, *draft.survey.marked}
     for name in sorted(names - claimed):
         view = draft.nodes.get(name)
         if view is None or not understood(view):
@@ -158,7 +160,9 @@ def _marked(draft: Draft, view: NodeView, incident: Incident) -> bool:
 
 
 def _with_statuses(draft: Draft) -> Plan:
-    statuses = tuple(_status(draft, draft.nodes[name]) for name in sorted(draft.nodes))
+    statuses = dict(zip(draft.survey.names, map(_in_service, draft.survey.names), strict=True))
+    for name in {*draft.survey.restless, *draft.incidents, *draft.held} & draft.nodes.keys():
+        statuses[name] = _status(draft, draft.nodes[name])
     gone = tuple(
         NodeStatus(name, Phase.GONE, draft.held.get(name, ""))
         for name in sorted(draft.incidents)
@@ -167,7 +171,13 @@ def _with_statuses(draft: Draft) -> Plan:
     waiting = standing(draft)
     for notice in begun_now(draft, waiting):
         draft.act(notice)
-    return replace(draft.freeze(), statuses=statuses + gone, standing=waiting)
+    return replace(draft.freeze(), statuses=(*statuses.values(), *gone), standing=waiting)
+
+
+@lru_cache(maxsize=_STATUSES_KEPT)
+def _in_service(name: str) -> NodeStatus:
+    """What is said of a node that there is nothing to say of."""
+    return NodeStatus(name, Phase.IN_SERVICE, "")
 
 
 def _status(draft: Draft, view: NodeView) -> NodeStatus:

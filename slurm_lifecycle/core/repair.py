@@ -26,7 +26,7 @@ def repairing(draft: Draft, incident: Incident, view: NodeView) -> None:
         draft.hold(view.name, "not drained any more: a job lists the node; nothing is started")
         return
     responding = "NOT_RESPONDING" not in view.state and "DOWN" not in view.state
-    choice = choose(draft.policy, incident, tuple(draft.attempts.values()), draft.now, responding)
+    choice = choose(draft.policy, incident, draft.attempts_on(view.name), draft.now, responding)
     if choice.rule is None or choice.rule.rung is Rung.PERSON:
         await_person(draft, incident, choice)
         return
@@ -91,7 +91,7 @@ def _start(draft: Draft, incident: Incident, view: NodeView, choice: Choice) -> 
         boot_time_before_s=view.boot_time_s,
     )
     draft.put_attempt(attempt)
-    fence = draft.fence_of(incident)
+    fence = draft.fence_of(incident.id)
     draft.act(StartAttempt(attempt, fence.name if fence is not None else ""))
     draft.event(view.name, "attempt", f"{rung.value} attempt {choice.n} reserved", incident)
     draft.hold(view.name, f"{rung.value} attempt {choice.n} begins")
@@ -124,7 +124,7 @@ def _recently_cancelled(draft: Draft, incident: Incident, rung: Rung) -> str:
 
 def fenced(draft: Draft, incident: Incident, view: NodeView) -> bool:
     """Whether the fence stands; plans it where it does not."""
-    fence = draft.fence_of(incident)
+    fence = draft.fence_of(incident.id)
     if fence is None:
         fence = Fence(f"{FENCE_PREFIX}{incident.id}", view.name, incident.id, draft.now)
         draft.put_fence(fence)

@@ -157,7 +157,7 @@ def returning(draft: Draft, incident: Incident, view: NodeView) -> None:
     if "NOT_RESPONDING" in view.state:
         draft.hold(view.name, "returning: waits for the node to respond")
         return
-    fence = draft.fence_of(incident)
+    fence = draft.fence_of(incident.id)
     if fence is not None and fence.name in draft.fleet.observation.reservations:
         if draft.only_watching:
             draft.hold(view.name, f"returning: {draft.only_watching}; would remove the fence")

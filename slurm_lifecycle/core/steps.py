@@ -169,7 +169,7 @@ def _start_drain(draft: Draft, incident: Incident, view: NodeView) -> None:
 
 def _admit(draft: Draft, incident: Incident, view: NodeView) -> None:
     responding = "NOT_RESPONDING" not in view.state and "DOWN" not in view.state
-    choice = choose(draft.policy, incident, tuple(draft.attempts.values()), draft.now, responding)
+    choice = choose(draft.policy, incident, draft.attempts_on(view.name), draft.now, responding)
     if choice.rule is None or choice.rule.rung is Rung.PERSON:
         await_person(draft, incident, choice)
         return
