@@ -49,7 +49,7 @@ POLICY = Policy(
     breaker=BreakerPolicy(least=8, most=8),
     adopt_tools=("NHC:",),
 )
-SEEDS = range(120)
+SEEDS = range(150)
 
 STATES = (
     *(("IDLE",),) * 8,
@@ -137,7 +137,7 @@ class RandomFleet:
     def _incidents(self) -> dict[str, Incident]:
         rng, found = self.rng, {}
         for name in [*self.some_nodes(), "gone1"]:
-            step = rng.choice(STEPS)
+            step = rng.choice((*STEPS, Step.REPAIRING))
             transient = step not in (Step.AWAITING_PERSON, Step.HELD)
             found[name] = Incident(
                 id=f"{name}.{rng.choice((99, 100))}",
@@ -162,7 +162,7 @@ class RandomFleet:
     def _attempts(self) -> Iterator[Attempt]:
         rng = self.rng
         for name, incident in self.incidents.items():
-            for n in range(rng.randrange(4)):
+            for n in range(rng.choice((0, 0, 1, 2, 3))):
                 made = Attempt(
                     op_id=f"{incident.id}.reboot.{n + 1}",
                     incident_id=incident.id,
