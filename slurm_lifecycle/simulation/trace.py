@@ -40,7 +40,7 @@ class Trace:
         return self._hash.hexdigest()
 
     def about(self, nodes: Collection[str], last: int) -> tuple[str, ...]:
-        """The last lines about some nodes, and those about no single node between them; all where none given."""
+        """The last lines about some nodes and about no single one; about everything where none is given."""
         wanted = [line for line in self._lines if not nodes or line[1] in nodes or not line[1]]
         return tuple(_printed(wanted[-last:] if last else wanted))
 

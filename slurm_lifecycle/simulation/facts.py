@@ -1,0 +1,250 @@
+"""What is true in a run of the safety suite, whatever the daemon read or wrote: what oracles judge from."""
+
+import re
+from dataclasses import dataclass
+
+from slurm_lifecycle.core.model import NodeView, Verb
+from slurm_lifecycle.core.plan import Plan
+from slurm_lifecycle.core.policy import Policy
+from slurm_lifecycle.simulation.journal import Journal
+from slurm_lifecycle.simulation.machine import Machines
+from slurm_lifecycle.simulation.slurmctld.controller import Slurmctld
+from slurm_lifecycle.simulation.timeline import Timeline
+from slurm_lifecycle.simulation.trace import Trace
+from slurm_lifecycle.simulation.trouble import TroubledSlurm
+
+OUR_REASON = "slc:"
+OUR_FENCE = "slc-"
+DISRUPTIVE = frozenset({"reboot", "reimage"})
+OUT = frozenset(
+    {"DRAIN", "DOWN", "NOT_RESPONDING", "FAIL", "INVALID_REG", "REBOOT_REQUESTED", "REBOOT_ISSUED"}
+)
+_VERDICT = re.compile(r"slc1 ([0-9a-f-]+) [0-9]+ (ok|warn|drain) (\S+) (\S+)$")
+_COULD_NOT_RUN = frozenset({"CHECK_FAILED", "PROBE_HUNG"})
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """Something that must never happen, and happened."""
+
+    oracle: str
+    at: float
+    node: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """Something disruptive that really happened.
+
+    Attributes:
+        sent_at: when the daemon sent it.
+    """
+
+    at: float
+    sent_at: float
+    node: str
+    rung: str
+    op_id: str
+
+
+@dataclass(slots=True)
+class Repair:
+    """A repair after which the node was not checked yet.
+
+    Attributes:
+        needs_boot: only checks of a boot after it count; a person's word that the node is mended ends that.
+    """
+
+    rung: str
+    at: float
+    needs_boot: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """What a node says of itself, as it stands in Slurm."""
+
+    boot_id: str
+    level: str
+    code: str
+    component: str
+
+
+def spoken(view: NodeView) -> Spoken | None:
+    """The verdict in a node's Extra."""
+    found = _VERDICT.search(view.extra)
+    return None if found is None else Spoken(*found.groups())
+
+
+class Facts:
+    """The truth, kept up to date by what the world and the daemon do.
+
+    Attributes:
+        policy: the one that the daemon runs with now.
+        foreign: text of a person's drain (or DOWN) by node, while it stands.
+        effects: everything disruptive that happened, in order.
+        repairs: by node, the last one, until the node was checked after it.
+        good_since: since when a node's agent has said in its present boot that all is well.
+        slack_s: how much the daemon's clock may be off.
+        violations: what the oracles found.
+    """
+
+    def __init__(
+        self,
+        *,
+        timeline: Timeline,
+        ctld: Slurmctld,
+        machines: Machines,
+        policy: Policy,
+        journal: Journal,
+        trace: Trace,
+        slack_s: float,
+    ) -> None:
+        """Nothing has happened yet."""
+        self.timeline = timeline
+        self.ctld = ctld
+        self.machines = machines
+        self.policy = policy
+        self.journal = journal
+        self.trace = trace
+        self.slack_s = slack_s
+        self.slurm: TroubledSlurm | None = None
+        self.foreign: dict[str, str] = {}
+        self.effects: list[Effect] = []
+        self.repairs: dict[str, Repair] = {}
+        self.good_since: dict[str, float] = {}
+        self.asked: dict[int, tuple[Verb, str]] = {}
+        self.violations: list[Violation] = []
+
+    # ---------------------------------------------------------------- reading
+
+    @property
+    def now(self) -> float:
+        """True time."""
+        return self.timeline.now
+
+    def view(self, node: str) -> NodeView | None:
+        """The node as slurmctld has it, None where it has none of that name."""
+        return self.ctld.views().get(node)
+
+    def fences_over(self, node: str) -> tuple[str, ...]:
+        """Reservations of ours that stand over the node."""
+        found = self.ctld.reservations()
+        return tuple(
+            name for name in sorted(found) if name.startswith(OUR_FENCE) and node in found[name].nodes
+        )
+
+    def jobs_of(self, node: str) -> tuple[str, ...]:
+        """Jobs that list the node: running, suspended, completing."""
+        return tuple(sorted(job.id for job in self.ctld.jobs().values() if node in job.nodes))
+
+    def persons(self, node: str) -> bool:
+        """Whether a person's drain or DOWN stands on the node."""
+        text, view = self.foreign.get(node), self.view(node)
+        return (
+            text is not None
+            and view is not None
+            and bool(view.state & {"DRAIN", "DOWN"})
+            and view.reason.startswith(text)
+        )
+
+    def shown_plainly(self, node: str) -> bool:
+        """Whether the daemon can read the node and knows all of its tokens."""
+        assert self.slurm is not None
+        view = self.view(node)
+        return (
+            view is not None
+            and node not in self.slurm.odd
+            and node not in self.slurm.unreadable
+            and "UNKNOWN" not in view.state
+        )
+
+    def maintained(self, node: str) -> bool:
+        """Whether somebody else's maintenance reservation stands over the node."""
+        return any(
+            not name.startswith(OUR_FENCE) and "MAINT" in one.flags and node in one.nodes
+            for name, one in self.ctld.reservations().items()
+        )
+
+    def answered(self, plan: Plan) -> tuple[tuple[Verb, str], ...]:
+        """What persons had asked for that a plan answers with more than a refusal."""
+        return tuple(
+            self.asked[key]
+            for key, answer in plan.requests_done
+            if key in self.asked and not answer.startswith("refused")
+        )
+
+    def domain(self, node: str) -> str:
+        """The node's failure domain, "" where it has none."""
+        return self.policy.domains.get(node, "")
+
+    def checked_for_s(self, node: str) -> float:
+        """How long the node's checks have said without a break that all is well in its present boot."""
+        since = self.good_since.get(node)
+        return self.now - since if since is not None else 0.0
+
+    # ---------------------------------------------------------------- what happens
+
+    def node_changed(self, node: str) -> None:
+        """The node's record in Slurm, or its boot, is another one."""
+        view = self.view(node)
+        if view is None:
+            self.good_since.pop(node, None)
+            self.repairs.pop(node, None)
+            self.foreign.pop(node, None)
+            return
+        if node in self.foreign and not self.persons(node):
+            # Slurm itself took it away: a reboot that timed out, a boot that somebody asked for.
+            del self.foreign[node]
+        self._settle(node)
+        if not self._good(node, view):
+            self.good_since.pop(node, None)
+        elif node not in self.good_since:
+            self.good_since[node] = self.now
+
+    def _good(self, node: str, view: NodeView) -> bool:
+        said, machine = spoken(view), self.machines.machine(node)
+        return (
+            said is not None
+            and machine.up
+            and machine.slurmd
+            and said.boot_id == machine.boot_id
+            and said.level != "drain"
+            and said.code not in _COULD_NOT_RUN
+        )
+
+    def _settle(self, node: str) -> None:
+        """The repair counts as checked once its checks have stood for as long as the policy wants."""
+        repair, since = self.repairs.get(node), self.good_since.get(node)
+        if repair is None or since is None:
+            return
+        stood = self.now - max(since, repair.at)
+        fresh_boot = self.machines.machine(node).boot_time_s > repair.at
+        if stood >= self.policy.verify_settle_s - self.slack_s and (fresh_boot or not repair.needs_boot):
+            del self.repairs[node]
+
+    def unchecked(self, node: str) -> Repair | None:
+        """The repair after which the node was not checked, None where it was or none was made."""
+        self._settle(node)
+        return self.repairs.get(node)
+
+    def effect_happened(self, effect: Effect) -> None:
+        """Something disruptive happened to a node."""
+        self.effects.append(effect)
+        self.repairs[effect.node] = Repair(effect.rung, self.now)
+
+    def person_takes(self, node: str, reason: str) -> None:
+        """A person drained the node or set it DOWN."""
+        self.foreign[node] = reason
+
+    def person_returns(self, node: str) -> None:
+        """A person put the node back, checked or not."""
+        self.foreign.pop(node, None)
+        self.repairs.pop(node, None)
+
+    def person_vouches(self, node: str) -> None:
+        """A person says that the node is mended: its checks count, whenever it booted."""
+        repair = self.repairs.get(node)
+        if repair is not None:
+            repair.needs_boot = False

@@ -1,0 +1,170 @@
+"""Oracles about the way back: checks after a repair, what was seen before a case is closed, no stalling."""
+
+from slurm_lifecycle.core.model import Step
+from slurm_lifecycle.core.policy import Mode
+from slurm_lifecycle.simulation.facts import OUR_FENCE, OUT, Facts, spoken
+from slurm_lifecycle.simulation.journal import Case
+from slurm_lifecycle.simulation.oracles import Call, Oracle, Patience, TickFacts
+
+# A return of a node that is ready is a matter of so many ticks, whatever the breaker says.
+RETURN_TICKS = 6
+
+
+class Checked(Oracle):
+    """A node that was repaired is not in service before its checks have passed after that repair."""
+
+    name = "never in service unchecked"
+
+    def __init__(self, facts: Facts) -> None:
+        """All nodes are checked."""
+        super().__init__(facts)
+        self._repaired: set[str] = set()
+        self._told: set[str] = set()
+
+    def happened(self, call: Call) -> None:
+        """A repair."""
+        if call.node in self.facts.repairs:
+            self._repaired.add(call.node)
+            self._told.discard(call.node)
+
+    def node_changed(self, node: str) -> None:
+        """Whether a job could start on it now."""
+        if node not in self._repaired or not self.facts.ctld.in_service(node):
+            return
+        repair = self.facts.unchecked(node)
+        if repair is None:
+            self._repaired.discard(node)
+            self.judged += 1
+        elif node not in self._told:
+            self._told.add(node)
+            self.broken(
+                node, f"in service, unchecked after its {repair.rung} {self.facts.now - repair.at:.0f} s ago"
+            )
+
+
+class SeenInService(Oracle):
+    """A case is closed as returned once its node was read in service, without a fence, twice in a row."""
+
+    name = "closed when seen in service"
+
+    def __init__(self, facts: Facts) -> None:
+        """Nothing was read yet."""
+        super().__init__(facts)
+        self._seen: dict[str, int] = {}
+
+    def ticked(self, tick: TickFacts) -> None:
+        """What this tick read, then what it closed."""
+        slurm = self.facts.slurm
+        assert slurm is not None
+        if tick.result is None:
+            return
+        fenced = {
+            node
+            for name, one in slurm.delivered_reservations.items()
+            if name.startswith(OUR_FENCE)
+            for node in one.nodes
+        }
+        well = {name for name, view in slurm.delivered.items() if not view.state & OUT and name not in fenced}
+        self._seen = {name: self._seen.get(name, 0) + 1 for name in sorted(well)}
+        for incident in tick.result.plan.incidents:
+            if incident.step is not Step.CLOSED or incident.outcome not in ("returned", "lifted"):
+                continue
+            self.judged += 1
+            was = tick.result.records.incidents.get(incident.node)
+            if incident.outcome == "lifted" and (was is None or was.step is not Step.RETURNING):
+                # Let go before anything was done to it.
+                continue
+            if self._seen.get(incident.node, 0) < 2:
+                self.broken(
+                    incident.node,
+                    f"{incident.id} is closed, read in service {self._seen.get(incident.node, 0)} times",
+                )
+
+
+class ReturnsGoOn(Oracle):
+    """A node whose repair is proven goes back within some ticks; a tripped breaker does not keep it."""
+
+    name = "the breaker never stops a return"
+
+    def __init__(self, facts: Facts) -> None:
+        """Nobody waits."""
+        super().__init__(facts)
+        self._patience = Patience(RETURN_TICKS)
+
+    def ticked(self, tick: TickFacts) -> None:
+        """Nodes that are ready in every respect but for a breaker."""
+        facts = self.facts
+        result = tick.result
+        able = (
+            result is not None and tick.fresh and not result.plan.not_acting and facts.policy.mode is Mode.ACT
+        )
+        done = result is not None and all(one.result == "done" for one in result.done)
+        ready = set()
+        for node, case in facts.journal.open_cases().items():
+            if self._ready(node, case):
+                ready.add((case.step, node, case.id))
+        tripped = bool(facts.journal.trips())
+        if able and tripped:
+            self.judged += len(ready)
+        for step, node, incident_id in self._patience.lasted(ready, counts=able and done):
+            word = "under a tripped breaker" if tripped else "with no breaker tripped"
+            self.broken(node, f"{incident_id} is ready to go back and stays {step} {word}")
+
+    def _ready(self, node: str, case: Case) -> bool:
+        facts = self.facts
+        view = facts.view(node)
+        if view is None or not facts.shown_plainly(node) or facts.persons(node) or facts.jobs_of(node):
+            return False
+        if facts.journal.unresolved().get(node) or node in facts.journal.holds():
+            return False
+        if not {"return", "drain"} <= facts.policy.rungs or "*" not in facts.policy.partitions:
+            return False
+        if view.state & (OUT - {"DRAIN"}) or facts.maintained(node):
+            return False
+        said = spoken(view)
+        good = facts.checked_for_s(node) >= facts.policy.verify_settle_s + 2 * facts.slack_s
+        new_boot = said is not None and (not case.boot_before or said.boot_id != case.boot_before)
+        if case.step == "verifying":
+            stood = facts.now - case.step_since > facts.policy.verify_settle_s + 2 * facts.slack_s
+            return good and new_boot and stood and "DRAIN" in view.state
+        return case.step == "returning" and good
+
+
+class ProvenSuccess(Oracle):
+    """A repair counts as done only where the machine really booted after it; nothing else is checked."""
+
+    name = "success is proven by a boot"
+
+    def ticked(self, tick: TickFacts) -> None:
+        """Attempts that this tick ended as succeeded, and cases that it sent to their checks."""
+        if tick.result is None:
+            return
+        for attempt in tick.result.plan.attempts:
+            if attempt.outcome is None or attempt.outcome.value != "succeeded":
+                continue
+            if attempt.rung.value in ("reboot", "reimage"):
+                self.judged += 1
+                self._booted(attempt.node, attempt.created_at, f"{attempt.op_id} counts as succeeded")
+        before = tick.result.records.incidents
+        asked = {subject for _, subject in self.facts.answered(tick.result.plan)}
+        for incident in tick.result.plan.incidents:
+            was = before.get(incident.node)
+            on = was is not None and was.id == incident.id and was.step is Step.REPAIRING
+            repaired = incident.rung is not None and incident.rung.value in ("reboot", "reimage")
+            if not on or incident.step is not Step.VERIFYING or not repaired or incident.node in asked:
+                continue
+            self.judged += 1
+            tries = [
+                one for one in self.facts.journal.tries_of(incident.id) if one.rung in ("reboot", "reimage")
+            ]
+            if not tries:
+                self.broken(incident.node, f"{incident.id} is verified after a repair that nobody tried")
+                continue
+            self._booted(incident.node, tries[-1].created_at, f"{incident.id} goes on to its checks")
+
+    def _booted(self, node: str, since: float, text: str) -> None:
+        if (
+            node in self.facts.machines
+            and self.facts.machines.machine(node).boot_time_s < since - self.facts.slack_s
+        ):
+            self.broken(node, f"{text}, and the machine has not booted since it was tried")
