@@ -42,7 +42,7 @@ _NOT_SENT = (
     "cannot run ",
 )
 # slurmctld says that it cannot do this now and has done nothing.
-_REFUSED_NOW = (
+REFUSED_NOW = (
     "Requested reservation is in use",
     "Requested nodes are busy",
     "temporarily unable",
@@ -50,7 +50,7 @@ _REFUSED_NOW = (
     "Job is in transitional state",
 )
 # slurmctld, or the command before it sent anything, says no.
-_REFUSED = (
+REFUSED = (
     "Invalid user id",
     "Access/permission denied",
     "Invalid node name",
@@ -140,9 +140,9 @@ class CommandRunner:
             return
         detail = _detail(argv, ended)
         if ended.code is not None:
-            if any(text in detail for text in _NOT_SENT + _REFUSED_NOW):
+            if any(text in detail for text in _NOT_SENT + REFUSED_NOW):
                 raise TransientError(operation, detail)
-            if any(text in detail for text in _REFUSED):
+            if any(text in detail for text in REFUSED):
                 raise PermanentError(operation, detail)
         raise AmbiguousOutcome(operation, detail)
 

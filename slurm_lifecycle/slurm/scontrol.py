@@ -5,7 +5,6 @@ and `scontrol reboot` exits 0 where it silently skipped the node. For that reaso
 many nodes at once cannot be taken back, every call here names one node.
 """
 
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,15 +13,9 @@ from slurm_lifecycle.core.model import JobView, NodeView, ReservationView
 from slurm_lifecycle.core.ownership import UNREADABLE
 from slurm_lifecycle.errors import AmbiguousOutcome, PermanentError, TransientError
 from slurm_lifecycle.slurm import parse
+from slurm_lifecycle.slurm.arguments import free_text, plain_job_id, plain_name, plain_reason
 from slurm_lifecycle.slurm.runner import DEFAULT_TIMEOUT_S, CommandRunner, base_environment
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-# Words that scontrol takes for something else than a name: `nodename=ALL` means the whole cluster.
-_NOT_NAMES = frozenset({"all", "default", "localhost", "asap", "force"})
-_JOB_ID = re.compile(r"[0-9]{1,12}(?:_[0-9]{1,9}|\+[0-9]{1,4})?")
-_REASON = re.compile(r"[A-Za-z0-9 ._:/+-]{1,200}")
-# One argument of a command may have 128 KiB on Linux.
-_MAX_TEXT_BYTES = 64 * 1024
 _FENCE_FLAGS = frozenset({"MAINT", "IGNORE_JOBS"})
 _REBOOTING = frozenset({"REBOOT_REQUESTED", "REBOOT_ISSUED"})
 # A reservation's end is kept to the second; the rest is room for rounding in either direction.
@@ -86,7 +79,7 @@ class ScontrolSlurm:
 
     def node(self, name: str) -> NodeView:
         """One node, read now."""
-        operation = f"read node {_name(name)}"
+        operation = f"read node {plain_name(name)}"
         node = parse.parse_nodes(self._read(operation, "show", "node", name)).get(name)
         if node is None:
             raise TransientError(operation, "scontrol printed something else than this node")
@@ -94,7 +87,7 @@ class ScontrolSlurm:
 
     def jobs_on(self, node: str) -> tuple[JobView, ...]:
         """The jobs that list a node, from the same read as `jobs`, so that both mean the same."""
-        _name(node)
+        plain_name(node)
         return tuple(job for job in self.jobs() if node in job.nodes)
 
     def config(self) -> Mapping[str, str]:
@@ -105,9 +98,8 @@ class ScontrolSlurm:
 
     def drain(self, node: str, reason: str) -> None:
         """Set DRAIN and the reason in one update, read back."""
-        operation = f"drain {_name(node)}"
-        if not _REASON.fullmatch(reason) or reason != reason.strip():
-            raise PermanentError(operation, f"not a reason of one line of [A-Za-z0-9 ._:/+-]: {reason!r}")
+        operation = f"drain {plain_name(node)}"
+        plain_reason(operation, reason)
 
         def drained(view: NodeView) -> bool:
             # Slurm appends ` : Not responding` and the like to a text, at any time.
@@ -118,11 +110,11 @@ class ScontrolSlurm:
 
     def undrain(self, node: str) -> None:
         """Clear DRAIN only, read back."""
-        self._update_node(f"undrain {_name(node)}", node, ["State=UNDRAIN"], _not_drained)
+        self._update_node(f"undrain {plain_name(node)}", node, ["State=UNDRAIN"], _not_drained)
 
     def resume(self, node: str) -> None:
         """Clear DRAIN and DOWN, read back; a node in service already is success, as slurmctld refuses it."""
-        operation = f"resume {_name(node)}"
+        operation = f"resume {plain_name(node)}"
 
         def resumed(view: NodeView) -> bool:
             return _not_drained(view) and "DOWN" not in view.state
@@ -135,14 +127,14 @@ class ScontrolSlurm:
 
     def set_comment(self, node: str, text: str) -> None:
         """Write the node's Comment, read back."""
-        operation = f"set comment of {_name(node)}"
-        argument = f"Comment={_free_text(operation, text)}"
+        operation = f"set comment of {plain_name(node)}"
+        argument = f"Comment={free_text(operation, text)}"
         self._update_node(operation, node, [argument], lambda view: view.comment == text)
 
     def set_extra(self, node: str, text: str) -> None:
         """Write the node's Extra, read back."""
-        operation = f"set extra of {_name(node)}"
-        argument = f"Extra={_free_text(operation, text)}"
+        operation = f"set extra of {plain_name(node)}"
+        argument = f"Extra={free_text(operation, text)}"
         self._update_node(operation, node, [argument], lambda view: view.extra == text)
 
     def reboot(self, node: str) -> None:
@@ -151,7 +143,7 @@ class ScontrolSlurm:
         Raises:
             TransientError: a reboot of this node is under way already, so this one was not sent.
         """
-        operation = f"reboot {_name(node)}"
+        operation = f"reboot {plain_name(node)}"
         before = self.node(node)
         if before.state & _REBOOTING:
             raise TransientError(operation, "a reboot of the node is already under way")
@@ -172,7 +164,7 @@ class ScontrolSlurm:
         Raises:
             PermanentError: a reservation of this name is not that fence.
         """
-        operation = f"create fence {_name(name)} on {_name(node)}"
+        operation = f"create fence {plain_name(name)} on {plain_name(node)}"
         users = self._settings.fence_users
         argv = ["create", "reservation", f"ReservationName={name}", "StartTime=now", "Duration=UNLIMITED"]
         argv += [f"Users={users}", "Flags=MAINT,IGNORE_JOBS", f"Nodes={node}"]
@@ -194,7 +186,7 @@ class ScontrolSlurm:
 
     def renew_fence(self, name: str, end_s: float) -> None:
         """Move a reservation's end, read back."""
-        operation = f"renew fence {_name(name)}"
+        operation = f"renew fence {plain_name(name)}"
         end = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(end_s))
 
         def moved() -> bool:
@@ -205,7 +197,7 @@ class ScontrolSlurm:
 
     def remove_fence(self, name: str) -> None:
         """Delete a reservation, read back; one that is gone is success."""
-        operation = f"remove fence {_name(name)}"
+        operation = f"remove fence {plain_name(name)}"
 
         def gone() -> bool:
             return name not in self.reservations()
@@ -220,11 +212,15 @@ class ScontrolSlurm:
 
     def requeue(self, job_id: str) -> None:
         """Requeue a batch job; its restart count is the evidence, which the caller reads later."""
-        self._runner.write([self._settings.scontrol, "requeue", _job_id(job_id)], f"requeue job {job_id}")
+        self._runner.write(
+            [self._settings.scontrol, "requeue", plain_job_id(job_id)], f"requeue job {job_id}"
+        )
 
     def release(self, job_id: str) -> None:
         """Release a held job; harmless when repeated."""
-        self._runner.write([self._settings.scontrol, "release", _job_id(job_id)], f"release job {job_id}")
+        self._runner.write(
+            [self._settings.scontrol, "release", plain_job_id(job_id)], f"release job {job_id}"
+        )
 
     # ------------------------------------------------------------ how
 
@@ -258,24 +254,3 @@ class ScontrolSlurm:
 
 def _not_drained(view: NodeView) -> bool:
     return "DRAIN" not in view.state and UNREADABLE not in view.state
-
-
-def _name(name: str) -> str:
-    if not _NAME.fullmatch(name) or name.lower() in _NOT_NAMES:
-        raise PermanentError("check a name", f"not the name of one node or reservation: {name[:80]!r}")
-    return name
-
-
-def _job_id(job_id: str) -> str:
-    if not _JOB_ID.fullmatch(job_id):
-        raise PermanentError("check a job id", f"not the id of one job: {job_id[:80]!r}")
-    return job_id
-
-
-def _free_text(operation: str, text: str) -> str:
-    """Comment and Extra may hold foreign content of any kind, if it can be told apart when read back."""
-    if len(text.encode("utf-8", "surrogateescape")) > _MAX_TEXT_BYTES or "\0" in text:
-        raise PermanentError(operation, f"text longer than {_MAX_TEXT_BYTES} bytes, or with a zero byte")
-    if "\n\nNodeName=" in text or any(f"\n   {key}=" in text for key in parse.TAIL_KEYS):
-        raise PermanentError(operation, "text with a line that looks like one of scontrol's own")
-    return text
