@@ -238,7 +238,8 @@ class Jobs:
         job.state, job.again, job.how = "COMPLETING", again, how
         if again:
             job.restarts += 1
-        job.left = {name: state.nodes[name] for name in job.nodes if state.nodes[name].job is job}
+        held = [state.nodes[name] for name in job.nodes if name in state.nodes]
+        job.left = {node.name: node for node in held if node.job is job}
         slow = job.spec.ignores_term and not by_itself
         wait_s = state.conf.kill_wait_s if slow else 0.0
         job.killed_at = state.timeline.now + wait_s + state.rng.uniform(*_COMPLETES_S)
