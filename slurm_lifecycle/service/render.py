@@ -13,8 +13,9 @@ _TEMPLATES = Path(__file__).parent.parent / "templates"
 def render(template_name: str, **values: object) -> str:
     """Render a template of the package.
 
-    Nothing is escaped, since the results are configuration files and plain text: a caller strips what comes
-    from outside before. A value that a template names and the caller forgot is an error, never an empty word.
+    Pages (`.html.j2`) are escaped, all but values that say by `__html__` that they are markup already. In the
+    others nothing is, since they are configuration files and plain text: a caller strips what comes from
+    outside before. A value that a template names and the caller forgot is an error, never an empty word.
 
     Args:
         template_name: file name under `slurm_lifecycle/templates`.
@@ -37,8 +38,12 @@ def _environment() -> Environment:
     return Environment(
         loader=FileSystemLoader(_TEMPLATES),
         undefined=StrictUndefined,
-        autoescape=False,
+        autoescape=_is_page,
         keep_trailing_newline=True,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+def _is_page(template_name: str | None) -> bool:
+    return template_name is not None and template_name.endswith(".html.j2")
