@@ -10,6 +10,7 @@ from slurm_lifecycle.simulation.slurmctld.settings import JobSpec, SlurmRefused,
 from slurm_lifecycle.simulation.slurmctld.state import State
 
 LAUNCH_FAILED = "launch failed requeued held"
+REQUEUED_HELD = "job requeued in held state"
 # From the end of the work to a free node, TERM obeyed (measured: 0.5 s).
 _COMPLETES_S = (0.3, 0.7)
 _NEVER_ENDS = (math.inf,)
@@ -115,7 +116,7 @@ class Jobs:
         if not job.spec.requeue:
             raise SlurmRefused("Requested operation is presently disabled")
         if hold:
-            job.held, job.reason = True, "JobHeldUser"
+            job.held, job.next_reason = True, REQUEUED_HELD
         self.end(job, "requeued", again=True)
 
     def hold(self, job_id: str) -> None:
@@ -222,7 +223,7 @@ class Jobs:
         if job.state != "RUNNING":
             return
         if job.spec.requeue:
-            job.held, job.reason = True, LAUNCH_FAILED
+            job.held, job.next_reason = True, LAUNCH_FAILED
         self.end(job, "requeued" if job.spec.requeue else "cancelled", again=job.spec.requeue)
 
     def exits(self, job_id: str, how: str) -> None:
@@ -315,8 +316,8 @@ class Jobs:
         job.state, job.nodes, job.mask = "PENDING", (), 0
         delay_s = state.conf.requeue_delay_s
         job.begin_at = state.timeline.now + delay_s
-        if not job.held:
-            job.reason = "BeginTime"
+        job.reason = (job.next_reason or "JobHeldUser") if job.held else "BeginTime"
+        job.next_reason = ""
         self.pending[job.id] = job
         state.job_changed(job)
         state.timeline.at(job.begin_at, state.kick)

@@ -58,20 +58,23 @@ class Reboots:
 
     def consider(self, node: Node) -> None:
         """The node may be ready for the reboot that was asked for."""
-        if not node.flags & REBOOT_REQUESTED or "issue" in node.timers:
+        if not node.flags & REBOOT_REQUESTED or "issue" in node.timers or self._waits(node):
             return
         delay_s = self._state.rng.uniform(*_ISSUED_AFTER_S)
         node.timers["issue"] = self._state.timeline.after(delay_s, lambda: self._issue(node))
+
+    def _waits(self, node: Node) -> bool:
+        """A job, a suspended one too, or silence holds it up, but not at a node that is down (measured)."""
+        return not node.flags & DOWN and (node.job is not None or node.silent_since is not None)
 
     def _issue(self, node: Node) -> None:
         node.stop("issue")
         if not node.flags & REBOOT_REQUESTED:
             return
-        # A suspended job holds it as well; a node that is down has nothing to wait for (measured).
-        silent = node.silent_since is not None
-        if not node.flags & DOWN and (node.job is not None or silent):
+        if self._waits(node):
             return
         state = self._state
+        silent = node.silent_since is not None
         state.append_reason(node, "reboot issued")
         node.flags = node.flags & ~REBOOT_REQUESTED | REBOOT_ISSUED | DOWN
         node.boot_req_at = state.timeline.now

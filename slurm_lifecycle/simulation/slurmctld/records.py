@@ -122,6 +122,7 @@ class Job:
         how: how the last run ended.
         begin_at: it does not start before.
         mask: the bits of its nodes.
+        next_reason: why it is held once it is back in the queue.
         left: nodes that are not rid of it yet, while it completes.
         limit_left_s: of its time limit, while it is suspended.
     """
@@ -137,6 +138,7 @@ class Job:
         "limit",
         "limit_left_s",
         "mask",
+        "next_reason",
         "nodes",
         "reason",
         "restarts",
@@ -158,6 +160,7 @@ class Job:
         self.started_at: float | None = None
         self.begin_at = now
         self.reason = "JobHeldUser" if spec.held else ""
+        self.next_reason = ""
         self.held = spec.held
         self.again = False
         self.how = ""
