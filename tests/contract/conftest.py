@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.contract.rig import Timing
 from tests.contract.tiny_cluster import TinyCluster, missing
 
 
@@ -15,7 +16,7 @@ def tiny_cluster() -> Iterator[TinyCluster]:
         pytest.skip(f"a real Slurm {why}")
     cluster = TinyCluster()
     try:
-        cluster.start()
+        cluster.start(Timing())
         yield cluster
     finally:
         cluster.stop()

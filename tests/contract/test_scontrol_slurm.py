@@ -2,68 +2,27 @@
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from slurm_lifecycle.errors import AmbiguousOutcome, PermanentError, TransientError
 from slurm_lifecycle.slurm.scontrol import ScontrolSettings, ScontrolSlurm
-from tests.contract.rig import OURS
+from tests.contract.real_rig import RealRig
+from tests.contract.rig import OURS, Rig
 from tests.contract.slurm_contract import SlurmContract
-from tests.contract.tiny_cluster import NODES, TinyCluster, wait_for
+from tests.contract.slurm_facts import SlurmFacts
+from tests.contract.tiny_cluster import TinyCluster
 
 pytestmark = pytest.mark.live
-
-
-@dataclass(frozen=True)
-class RealRig:
-    """The back end and the hands of others, over one real cluster."""
-
-    slurm: ScontrolSlurm
-    cluster: TinyCluster
-    nodes: tuple[str, str] = NODES
-
-    def submit(self, node: str, *, reservation: str = "", held: bool = False, options: str = "") -> str:
-        argv = ["sbatch", "--parsable", "--output=/dev/null", "-n1", "-t60", "-w", node]
-        argv += [f"--reservation={reservation}"] if reservation else []
-        argv += ["--hold"] if held else []
-        argv += [options] if options else []
-        return self.cluster.run(*argv, "--wrap=sleep 600").stdout.strip()
-
-    def suspend(self, job_id: str) -> None:
-        self.cluster.scontrol("suspend", job_id)
-
-    def cancel(self, job_id: str) -> None:
-        self.cluster.run("scancel", job_id)
-
-    def person_drains(self, node: str, reason: str) -> None:
-        self.cluster.scontrol("update", f"NodeName={node}", "State=DRAIN", f"Reason={reason}")
-
-    def person_downs(self, node: str, reason: str) -> None:
-        self.cluster.scontrol("update", f"NodeName={node}", "State=DOWN", f"Reason={reason}")
-
-    def wait(self, what: Callable[[], bool]) -> bool:
-        return wait_for(what, 60.0)
-
-    def restore(self) -> None:
-        """No jobs, no reservations, both nodes in service without texts."""
-        if self.slurm.jobs():
-            self.cluster.run("scancel", "--user=root")
-        assert self.wait(lambda: self.slurm.jobs() == ())
-        for name in self.slurm.reservations():
-            self.cluster.scontrol("delete", f"ReservationName={name}")
-        for node in self.nodes:
-            self.cluster.scontrol("update", f"NodeName={node}", "Comment=", "Extra=")
-            if self.slurm.node(node).state & {"DRAIN", "DOWN"}:
-                self.cluster.scontrol("update", f"NodeName={node}", "State=RESUME")
-        assert self.wait(lambda: all(node.state == {"IDLE"} for node in self.slurm.nodes().values()))
 
 
 @pytest.fixture
 def rig(tiny_cluster: TinyCluster) -> Iterator[RealRig]:
     slurm = ScontrolSlurm(ScontrolSettings(slurm_conf=str(tiny_cluster.conf)))
-    real = RealRig(slurm=slurm, cluster=tiny_cluster)
+    real = RealRig(slurm, tiny_cluster, ".".join(slurm.node("n1").version.split(".")[:2]))
+    whole: Rig = real
+    assert whole is real
     real.restore()
     yield real
     real.restore()
@@ -71,6 +30,10 @@ def rig(tiny_cluster: TinyCluster) -> Iterator[RealRig]:
 
 class TestScontrolSlurm(SlurmContract):
     """Every promise of the port."""
+
+
+class TestSlurmFacts(SlurmFacts):
+    """What the installed release does is what was measured on it."""
 
 
 # ---------------------------------------------------------------- texts that others write
@@ -130,13 +93,13 @@ def test_a_comment_with_lines_of_scontrols_own_is_unreadable_or_true(rig: RealRi
     ],
 )
 def test_job_names_and_comments_change_nothing(rig: RealRig, option: str) -> None:
-    job = rig.submit("n1", options=option)
+    job = rig.sbatch("-n1", "-wn1", option, "--wrap=sleep 600")
     assert rig.wait(lambda: [view.state for view in rig.slurm.jobs_on("n1")] == ["RUNNING"])
     assert [(view.job_id, view.nodes, view.uid) for view in rig.slurm.jobs()] == [(job, ("n1",), 0)]
 
 
 def test_array_and_het_jobs(rig: RealRig) -> None:
-    rig.submit("n1", options="--array=1-4%1")
+    rig.sbatch("-n1", "-wn1", "--array=1-4%1", "--wrap=sleep 600")
     argv = ["sbatch", "--parsable", "-n1", "--output=/dev/null", "--wrap=sleep 600", ":", "-n1"]
     run = rig.cluster.run(*argv)
     assert run.returncode == 0
