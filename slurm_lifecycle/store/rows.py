@@ -47,6 +47,7 @@ class Codec(Generic[T]):
         self._names = names
         self.table = table
         self.columns = [table.c[name] for name in names]
+        self.select = sa.select(*self.columns)
         # A dict of the values is several times faster than calling the enum, and a load decodes thousands.
         self._enums: tuple[tuple[int, dict[object, object]], ...] = tuple(
             (names.index(name), {None: None, **{member.value: member for member in enum}})
@@ -76,8 +77,13 @@ class Codec(Generic[T]):
 
     def read(self, connection: sa.Connection, *where: Any) -> tuple[T, ...]:
         """All values whose rows meet the conditions."""
-        statement = sa.select(*self.columns).where(*where)
-        return tuple(self.decode(row) for row in connection.execute(statement))
+        return self.fetch(connection, self.select.where(*where))
+
+    def fetch(
+        self, connection: sa.Connection, statement: sa.Select[Any], values: Mapping[str, object] | None = None
+    ) -> tuple[T, ...]:
+        """All values that a statement on `select` finds."""
+        return tuple(map(self.decode, connection.execute(statement, values)))
 
 
 def _plain(value: object) -> object:

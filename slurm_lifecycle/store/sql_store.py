@@ -7,20 +7,16 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from slurm_lifecycle.core.model import AttemptOutcome, Identity, Incident, Records, Request, Verb
+from slurm_lifecycle.core.model import AttemptOutcome, Identity, Records, Request, Verb
 from slurm_lifecycle.core.plan import Event, NodeStatus, Plan
-from slurm_lifecycle.core.policy import ATTEMPTS_KEPT_S, CLOSED_KEPT_S, DAY_S, HITS_KEPT_S
 from slurm_lifecycle.errors import InvariantViolation, NotTheActor, StoreError
-from slurm_lifecycle.store import rows, schema, writes
+from slurm_lifecycle.store import reads, rows, schema, writes
 from slurm_lifecycle.store.copying import copy_to
 from slurm_lifecycle.store.engine import reading, translated, writing
 from slurm_lifecycle.store.locking import ActorLock
 from slurm_lifecycle.store.queries import StoreQueries
 from slurm_lifecycle.store.retention import Pruned, prune
 from slurm_lifecycle.store.watching import FileWatch
-
-# A day of trips that were reset: longer than any window that a policy may set for the breaker.
-_TRIPS_S = DAY_S
 
 
 class SqlStore(StoreQueries):
@@ -47,7 +43,7 @@ class SqlStore(StoreQueries):
         self._lock = lock
         self._read_only = read_only
         self._statuses: dict[str, NodeStatus] | None = None
-        self._closed: dict[str, Incident] = {}
+        self._closed = reads.ClosedIncidents(keep=lock is not None)
         self._watch = FileWatch(path) if lock is not None else None
         self.upgraded_from = upgraded_from
 
@@ -83,30 +79,20 @@ class SqlStore(StoreQueries):
         """
         if self._watch is not None:
             self._watch.check()
-        attempt, op_id = schema.attempt, sa.select(schema.attempt.c.op_id)
-        open_ids = sa.select(schema.incident.c.id).where(schema.INCIDENT_OPEN)
-        # A union, since SQLite reads the whole table where the same three conditions are joined by OR.
-        wanted = sa.union(
-            op_id.where(schema.ATTEMPT_UNRESOLVED),
-            op_id.where(attempt.c.created_at >= now - ATTEMPTS_KEPT_S),
-            op_id.where(attempt.c.incident_id.in_(open_ids)),
-        )
         with reading(self._engine, self.path) as connection:
-            incidents = rows.INCIDENT.read(connection, schema.INCIDENT_OPEN)
-            closed = self._closed_since(connection, now - CLOSED_KEPT_S)
-            attempts = rows.ATTEMPT.read(connection, attempt.c.op_id.in_(wanted))
-            findings = rows.FINDING.read(connection, schema.FINDING_OPEN)
-            fences = rows.FENCE.read(connection, schema.FENCE_OPEN)
-            trips = rows.TRIP.read(
-                connection, sa.or_(schema.TRIP_OPEN, schema.trip.c.reset_at >= now - _TRIPS_S)
-            )
-            hits = rows.HIT.read(connection, schema.breaker_hit.c.at >= now - HITS_KEPT_S)
-            holds = rows.HOLD.read(connection, schema.HOLD_OPEN)
-            requests = rows.REQUEST.read(connection, schema.REQUEST_PENDING)
+            incidents = reads.open_incidents(connection)
+            closed = self._closed.read(connection, now)
+            attempts = reads.attempts(connection, now)
+            findings = reads.open_findings(connection)
+            fences = reads.open_fences(connection)
+            trips = reads.trips(connection, now)
+            hits = reads.hits(connection, now)
+            holds = reads.holds(connection)
+            requests = reads.pending_requests(connection)
         # Sorted, so that a decision never hangs on the order in which SQLite happened to find the rows.
         return Records(
             incidents={item.node: item for item in sorted(incidents, key=lambda item: item.node)},
-            closed_incidents=tuple(sorted(closed, key=lambda item: (item.closed_at or 0.0, item.id))),
+            closed_incidents=closed,
             attempts=tuple(sorted(attempts, key=lambda item: (item.created_at, item.op_id))),
             findings=tuple(sorted(findings, key=lambda item: (item.node, item.code, item.component))),
             fences={item.name: item for item in sorted(fences, key=lambda item: item.name)},
@@ -130,7 +116,7 @@ class SqlStore(StoreQueries):
             writes.write_rows(connection, plan, now)
             writes.write_statuses(connection, changed, gone, now)
             for incident in plan.incidents:
-                self._closed.pop(incident.id, None)
+                self._closed.forget(incident.id)
         # Only after the commit: what was rolled back has to be written by the next tick.
         if plan.statuses:
             self._statuses = {status.node: status for status in plan.statuses}
@@ -236,24 +222,6 @@ class SqlStore(StoreQueries):
         if self._read_only:
             raise StoreError(f"store {self.path} was opened to read only: open it for requests")
 
-    def _closed_since(self, connection: sa.Connection, since: float) -> list[Incident]:
-        """Closed incidents, decoded once: a tick reads them all, and nobody but this store changes them."""
-        table = schema.incident
-        recent = table.c.closed_at >= since
-        ids = [str(row[0]) for row in connection.execute(sa.select(table.c.id).where(recent))]
-        known = self._closed if self._lock is not None else {}
-        missing = [item for item in ids if item not in known]
-        fetched: tuple[Incident, ...] = ()
-        if missing:
-            # SQLite takes a limited number of parameters in a statement.
-            few = len(missing) <= 500
-            fetched = rows.INCIDENT.read(connection, table.c.id.in_(missing) if few else recent)
-        fresh = {incident.id: incident for incident in fetched}
-        closed = {item: fresh.get(item) or known[item] for item in ids}
-        if self._lock is not None:
-            self._closed = closed
-        return list(closed.values())
-
     def _known_statuses(self) -> Mapping[str, NodeStatus]:
         if self._statuses is None:
             self._statuses = {status.node: status for status in self.node_statuses()}
@@ -262,7 +230,12 @@ class SqlStore(StoreQueries):
     def _changed_statuses(self, plan: Plan) -> tuple[NodeStatus, ...]:
         """Those that differ from what is stored: a fleet at rest writes nothing."""
         known = self._known_statuses()
-        return tuple(status for status in plan.statuses if known.get(status.node) != status)
+        # A node in service is told of by the same value in every plan.
+        return tuple(
+            status
+            for status in plan.statuses
+            if (before := known.get(status.node)) is not status and before != status
+        )
 
     def _gone_statuses(self, plan: Plan) -> tuple[str, ...]:
         if not plan.statuses:

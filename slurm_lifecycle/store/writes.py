@@ -1,6 +1,7 @@
-"""A plan's rows as statements."""
+"""A plan's rows as statements, each built once: building one costs more than running it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import TypeVar
 
 import sqlalchemy as sa
@@ -11,6 +12,37 @@ from slurm_lifecycle.core.plan import NodeStatus, Plan
 from slurm_lifecycle.store import rows, schema
 
 T = TypeVar("T")
+
+
+@cache
+def _put(table: sa.Table) -> sa.Insert:
+    """Insert, or replace by primary key."""
+    statement = insert(table)
+    key = [column.name for column in table.primary_key.columns]
+    update = {column.name: statement.excluded[column.name] for column in table.c if column.name not in key}
+    return statement.on_conflict_do_update(index_elements=key, set_=update)
+
+
+@cache
+def _add(table: sa.Table) -> sa.Insert:
+    return sa.insert(table)
+
+
+@cache
+def _remove_open(table: sa.Table, key: tuple[str, ...], began: str, ended: str) -> sa.Delete:
+    """Delete the open row of a key, and the very same row where it had ended."""
+    same = [table.c[name] == sa.bindparam(f"key_{name}") for name in key]
+    this = sa.or_(table.c[ended].is_(None), table.c[began] == sa.bindparam(f"key_{began}"))
+    return sa.delete(table).where(*same, this)
+
+
+_ADD_HIT = insert(schema.breaker_hit).on_conflict_do_nothing()
+_ANSWER = (
+    sa.update(schema.request)
+    .where(schema.request.c.id == sa.bindparam("request_id"))
+    .values(done_at=sa.bindparam("done_at"), answer=sa.bindparam("answer"))
+)
+_FORGET_STATUS = sa.delete(schema.node_status).where(schema.node_status.c.node == sa.bindparam("gone_node"))
 
 
 def write_rows(connection: sa.Connection, plan: Plan, now: float) -> None:
@@ -47,40 +79,31 @@ def write_rows(connection: sa.Connection, plan: Plan, now: float) -> None:
         ended="released_at",
     )
     if plan.hits:
-        connection.execute(
-            insert(schema.breaker_hit).on_conflict_do_nothing(), rows.HIT.encode_all(plan.hits)
-        )
+        connection.execute(_ADD_HIT, rows.HIT.encode_all(plan.hits))
     if plan.events:
-        connection.execute(sa.insert(schema.event), rows.EVENT.encode_all(plan.events))
-    for request_id, answer in plan.requests_done:
-        done = sa.update(schema.request).where(schema.request.c.id == request_id)
-        connection.execute(done.values(done_at=now, answer=answer))
+        connection.execute(_add(schema.event), rows.EVENT.encode_all(plan.events))
+    if plan.requests_done:
+        done = [
+            {"request_id": request_id, "done_at": now, "answer": answer}
+            for request_id, answer in plan.requests_done
+        ]
+        connection.execute(_ANSWER, done)
 
 
 def write_statuses(
     connection: sa.Connection, changed: Sequence[NodeStatus], gone: Sequence[str], now: float
 ) -> None:
     """Write the nodes' words that changed and forget the nodes that are gone."""
-    table = schema.node_status
     if changed:
         values = [{**row, "since": now} for row in rows.STATUS.encode_all(changed)]
-        statement = insert(table)
-        update = {name: statement.excluded[name] for name in ("phase", "why", "since")}
-        connection.execute(statement.on_conflict_do_update(index_elements=["node"], set_=update), values)
+        connection.execute(_put(schema.node_status), values)
     if gone:
-        name: sa.BindParameter[str] = sa.bindparam("gone_node")
-        connection.execute(
-            sa.delete(table).where(table.c.node == name), [{"gone_node": node} for node in gone]
-        )
+        connection.execute(_FORGET_STATUS, [{"gone_node": node} for node in gone])
 
 
 def put_meta(connection: sa.Connection, values: Mapping[str, str]) -> None:
     """Set words of the store about itself."""
-    statement = insert(schema.meta)
-    update = statement.on_conflict_do_update(
-        index_elements=["key"], set_={"value": statement.excluded["value"]}
-    )
-    connection.execute(update, [{"key": key, "value": value} for key, value in values.items()])
+    connection.execute(_put(schema.meta), [{"key": key, "value": value} for key, value in values.items()])
 
 
 def _ended_first(items: Iterable[T], ended: Callable[[T], bool]) -> list[T]:
@@ -89,16 +112,8 @@ def _ended_first(items: Iterable[T], ended: Callable[[T], bool]) -> list[T]:
 
 def _upsert(connection: sa.Connection, codec: rows.Codec[T], items: Sequence[T]) -> None:
     """Insert, or replace by primary key; another row's uniqueness that would be broken is an error."""
-    if not items:
-        return
-    statement = insert(codec.table)
-    key = [column.name for column in codec.table.primary_key.columns]
-    update = {
-        column.name: statement.excluded[column.name] for column in codec.columns if column.name not in key
-    }
-    connection.execute(
-        statement.on_conflict_do_update(index_elements=key, set_=update), codec.encode_all(items)
-    )
+    if items:
+        connection.execute(_put(codec.table), codec.encode_all(items))
 
 
 def _replace_open(
@@ -113,12 +128,8 @@ def _replace_open(
     """Replace the open row of a key, or the very same row where it had ended; ended rows stay as history."""
     if not items:
         return
-    table = codec.table
     values = codec.encode_all(items)
-    same = [table.c[name] == sa.bindparam(f"key_{name}") for name in key]
-    this = sa.or_(table.c[ended].is_(None), table.c[began] == sa.bindparam(f"key_{began}"))
-    remove = sa.delete(table).where(*same, this)
-    add = sa.insert(table)
+    remove, add = _remove_open(codec.table, tuple(key), began, ended), _add(codec.table)
     # Ended ones first, then the open ones: a plan may end a row and begin the next one of the same key.
     for batch in (
         [row for row in values if row[ended] is not None],
