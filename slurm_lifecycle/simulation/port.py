@@ -7,7 +7,7 @@ from slurm_lifecycle.core.model import JobView, NodeView, ReservationView
 from slurm_lifecycle.errors import AmbiguousOutcome, PermanentError, TransientError
 from slurm_lifecycle.simulation.slurmctld import Slurmctld, SlurmRefused
 from slurm_lifecycle.slurm.arguments import free_text, plain_job_id, plain_name, plain_reason
-from slurm_lifecycle.slurm.runner import REFUSED, REFUSED_NOW
+from slurm_lifecycle.slurm.refusals import REFUSED, REFUSED_NOW
 
 _FENCE_FLAGS = frozenset({"MAINT", "IGNORE_JOBS"})
 _REBOOTING = frozenset({"REBOOT_REQUESTED", "REBOOT_ISSUED"})

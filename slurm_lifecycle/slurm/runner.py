@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from slurm_lifecycle.errors import AmbiguousOutcome, PermanentError, TransientError
+from slurm_lifecycle.slurm.refusals import REFUSED, REFUSED_NOW
 
 # scontrol gives up by itself after MessageTimeout (10 s by default) or, where nothing listens, about 9 s.
 DEFAULT_TIMEOUT_S = 30.0
@@ -40,32 +41,6 @@ _NOT_SENT = (
     "auth_g_create",
     "standby mode",
     "cannot run ",
-)
-# slurmctld says that it cannot do this now and has done nothing.
-REFUSED_NOW = (
-    "Requested reservation is in use",
-    "Requested nodes are busy",
-    "temporarily unable",
-    "Resource temporarily unavailable",
-    "Job is in transitional state",
-)
-# slurmctld, or the command before it sent anything, says no.
-REFUSED = (
-    "Invalid user id",
-    "Access/permission denied",
-    "Invalid node name",
-    "Invalid node state",
-    "Invalid job id",
-    "Requested reservation is invalid",
-    "Duplicate reservation name",
-    "Reservation name is duplicated",
-    "You must specify a reason",
-    "Job is pending execution",
-    "Requested operation is presently disabled",
-    "Only batch jobs are accepted",
-    "Unknown keyword",
-    "too many arguments",
-    "too few arguments",
 )
 _ABSENT = re.compile(r"\bNode \S+ not found\b")
 
