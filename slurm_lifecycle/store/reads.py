@@ -92,7 +92,7 @@ class ClosedIncidents:
     def read(self, connection: sa.Connection, now: float) -> tuple[Incident, ...]:
         """Those of the last weeks, in the order in which they were closed."""
         since = {"since": now - CLOSED_KEPT_S}
-        ids = [str(row[0]) for row in connection.execute(_CLOSED_IDS, since)]
+        ids = connection.execute(_CLOSED_IDS, since).scalars().all()
         missing = [item for item in ids if item not in self._known]
         known = self._known
         if missing:

@@ -83,7 +83,7 @@ class Codec(Generic[T]):
         self, connection: sa.Connection, statement: sa.Select[Any], values: Mapping[str, object] | None = None
     ) -> tuple[T, ...]:
         """All values that a statement on `select` finds."""
-        return tuple(map(self.decode, connection.execute(statement, values)))
+        return tuple(map(self.decode, connection.execute(statement, values).all()))
 
 
 def _plain(value: object) -> object:

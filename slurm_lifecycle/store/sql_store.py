@@ -1,6 +1,5 @@
 """The journal in SQLite: what the daemon reads before it decides and writes before it acts."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,7 +15,12 @@ from slurm_lifecycle.store.engine import reading, translated, writing
 from slurm_lifecycle.store.locking import ActorLock
 from slurm_lifecycle.store.queries import StoreQueries
 from slurm_lifecycle.store.retention import Pruned, prune
+from slurm_lifecycle.store.status_changes import status_changes
 from slurm_lifecycle.store.watching import FileWatch
+
+_WHO_ACTS = sa.select(schema.meta).where(
+    sa.or_(schema.meta.c.key == "daemon_host", schema.meta.c.key == "generation")
+)
 
 
 class SqlStore(StoreQueries):
@@ -42,7 +46,7 @@ class SqlStore(StoreQueries):
         self._identity = identity
         self._lock = lock
         self._read_only = read_only
-        self._statuses: dict[str, NodeStatus] | None = None
+        self._statuses: tuple[NodeStatus, ...] | None = None
         self._closed = reads.ClosedIncidents(keep=lock is not None)
         self._watch = FileWatch(path) if lock is not None else None
         self.upgraded_from = upgraded_from
@@ -109,7 +113,9 @@ class SqlStore(StoreQueries):
             InvariantViolation: a row breaks a rule that the database enforces.
             NotTheActor: somebody else acts on this store by now.
         """
-        changed, gone = self._changed_statuses(plan), self._gone_statuses(plan)
+        if self._statuses is None:
+            self._statuses = self.node_statuses()
+        changed, gone = status_changes(self._statuses, plan.statuses)
         if plan.settled and not changed and not gone:
             return
         with self._acting() as connection:
@@ -119,7 +125,7 @@ class SqlStore(StoreQueries):
                 self._closed.forget(incident.id)
         # Only after the commit: what was rolled back has to be written by the next tick.
         if plan.statuses:
-            self._statuses = {status.node: status for status in plan.statuses}
+            self._statuses = plan.statuses
 
     def mark_sent(self, op_id: str) -> None:
         """The effect was handed over."""
@@ -222,27 +228,6 @@ class SqlStore(StoreQueries):
         if self._read_only:
             raise StoreError(f"store {self.path} was opened to read only: open it for requests")
 
-    def _known_statuses(self) -> Mapping[str, NodeStatus]:
-        if self._statuses is None:
-            self._statuses = {status.node: status for status in self.node_statuses()}
-        return self._statuses
-
-    def _changed_statuses(self, plan: Plan) -> tuple[NodeStatus, ...]:
-        """Those that differ from what is stored: a fleet at rest writes nothing."""
-        known = self._known_statuses()
-        # A node in service is told of by the same value in every plan.
-        return tuple(
-            status
-            for status in plan.statuses
-            if (before := known.get(status.node)) is not status and before != status
-        )
-
-    def _gone_statuses(self, plan: Plan) -> tuple[str, ...]:
-        if not plan.statuses:
-            return ()
-        present = {status.node for status in plan.statuses}
-        return tuple(node for node in self._known_statuses() if node not in present)
-
 
 class _Acting:
     """A transaction of the actor, which proves first that it still is the actor.
@@ -271,8 +256,7 @@ class _Acting:
         return self._context.__exit__(kind, error, trace)
 
     def _check(self, connection: sa.Connection) -> None:
-        statement = sa.select(schema.meta).where(schema.meta.c.key.in_(("daemon_host", "generation")))
-        found = {str(key): str(value) for key, value in connection.execute(statement)}
+        found = {str(key): str(value) for key, value in connection.execute(_WHO_ACTS)}
         mine = {"daemon_host": self._identity.host, "generation": str(self._identity.generation)}
         if found != mine:
             raise NotTheActor(

@@ -31,6 +31,7 @@ from slurm_lifecycle.core.plan import Event, NodeStatus, Plan
 from slurm_lifecycle.errors import InvariantViolation
 from slurm_lifecycle.store.opening import open_store
 from slurm_lifecycle.store.sql_store import SqlStore
+from slurm_lifecycle.store.status_changes import status_changes
 from tests.unit.store import store_values as make
 from tests.unit.store.store_values import DAY_S, NOW
 
@@ -236,6 +237,26 @@ def test_only_changed_statuses_are_written(store: SqlStore, path: Path) -> None:
     store.apply(Plan(statuses=second[:1]), NOW + 180)
     assert store.node_statuses() == second[:1]
     assert store.node_status("n2") is None
+
+
+_WORDS = st.builds(
+    NodeStatus,
+    node=st.sampled_from(["n1", "n2", "n3", "n4"]),
+    phase=st.sampled_from([Phase.IN_SERVICE, Phase.OUT]),
+    why=st.sampled_from(["", "x"]),
+)
+_FLEETS = st.lists(_WORDS, unique_by=lambda one: one.node).map(tuple)
+
+
+@given(stored=_FLEETS, told=_FLEETS)
+def test_changes_of_statuses_lead_from_what_is_stored_to_what_is_told(
+    stored: tuple[NodeStatus, ...], told: tuple[NodeStatus, ...]
+) -> None:
+    changed, gone = status_changes(stored, told)
+    after = {one.node: one for one in stored if one.node not in gone}
+    after |= {one.node: one for one in changed}
+    assert after == ({one.node: one for one in told} or {one.node: one for one in stored})
+    assert not set(changed) & set(stored)
 
 
 def test_an_attempt_is_sent_and_ends_once(store: SqlStore) -> None:
