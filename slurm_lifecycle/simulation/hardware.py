@@ -60,6 +60,7 @@ class Machine:
     Attributes:
         up: an operating system runs. slurmd, agent: run on it.
         stuck: it was started and will not come up by itself.
+        installing: it runs an installer, not its own system.
         boots: boots that came up so far; tries: boots that began.
         rung: how the boot under way, or the last, was made.
         last_fault_at: when a fault last stood on it, however short.
@@ -77,6 +78,7 @@ class Machine:
     agent: bool = True
     agent_starts: bool = True
     stuck: bool = False
+    installing: bool = False
     lemon: bool = False
     boots: int = 0
     tries: int = 0

@@ -189,6 +189,18 @@ class Machines:
         machine.lemon = False
         self.power_cycle(name, "rma")
 
+    def run_installer(self, name: str) -> None:
+        """Its power is cycled and it runs something else than its own system, until `boot`."""
+        machine = self._all[name]
+        self._down(machine)
+        machine.powered, machine.stuck, machine.installing = True, False, True
+
+    def boot(self, name: str, rung: str) -> None:
+        """One that has power and runs nothing boots its own system."""
+        machine = self._all[name]
+        if machine.powered and not machine.up and machine.booting is None:
+            self._begin_boot(machine, rung)
+
     def stop_slurmd(self, name: str) -> None:
         """Slurmd dies, the host lives."""
         machine = self._all[name]
@@ -214,6 +226,7 @@ class Machines:
             machine.booting = None
         was = machine.up
         machine.up = machine.slurmd = machine.agent = False
+        machine.installing = False
         if was:
             self._ctld.fell_silent(machine.name)
             for told in self.on_down:
@@ -222,7 +235,7 @@ class Machines:
     def _begin_boot(self, machine: Machine, rung: str) -> None:
         rng = stream(self.seed, machine.name, f"boot/{machine.tries}")
         machine.tries += 1
-        machine.rung = rung
+        machine.rung, machine.installing = rung, False
         settings = self.settings
         took = settings.boot_s * machine.pace * (1.0 + rng.uniform(-1, 1) * settings.boot_spread)
         kind, new_id = rng.random(), boot_id(rng)
