@@ -223,7 +223,7 @@ def _repairs(comparison: Comparison) -> Figure:
         Key(
             f"{policy_css(one.index)} marker{one.index % 4}",
             f"{words.name(one.name)}: half within {words.reached(times, 0.5)}, "
-            f"95 % within {words.reached(times, 0.95)}",
+            f"95{words.NBSP}% within {words.reached(times, 0.95)}",
         )
         for one, times in curves
     )

@@ -283,7 +283,7 @@ def _grouped(canvas: Canvas, shown: Sequence[Cause], contenders: Sequence[Conten
 
 def short_number(value: float) -> str:
     """A value beside its bar: three digits are enough there."""
-    return f"{value / 1e3:.3g} k" if 9_999.5 <= value < 99_999.5 else words.number(value)
+    return f"{value / 1e3:.3g}{words.NBSP}k" if 9_999.5 <= value < 99_999.5 else words.number(value)
 
 
 def runs_of(comparison: Comparison) -> list[RunResult]:

@@ -154,7 +154,7 @@ def _hands(comparison: Comparison) -> list[Line]:
         _line(
             comparison,
             "actions",
-            "sent by the daemon",
+            "by the daemon and by people",
             lambda run: float(sum(run.actions.values())),
             words.number,
         ),

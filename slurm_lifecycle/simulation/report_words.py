@@ -18,6 +18,8 @@ from slurm_lifecycle.simulation.report_figures import (
 from slurm_lifecycle.simulation.results import RunResult
 
 NAME_LIMIT = 60
+# Keeps a number and its unit on one line.
+NBSP = "\u00a0"
 _TEXT_LIMIT = 400
 _WORDS = {
     "rma": "RMA",
@@ -64,7 +66,7 @@ def number(value: float) -> str:
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         scaled = value / size
         if value >= 99_999.5 and scaled >= 0.9995:
-            return f"{scaled:.{2 if scaled < 9.995 else 1 if scaled < 99.95 else 0}f} {letter}"
+            return f"{scaled:.{2 if scaled < 9.995 else 1 if scaled < 99.95 else 0}f}{NBSP}{letter}"
     if abs(value) >= 99.95 or value == round(value):
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 0.95 else f"{value:.2f}"
@@ -74,18 +76,18 @@ def span(low: str, high: str) -> str:
     """`3 to 5 %`: two figures with what they end in said once; empty where they read the same."""
     if low == high:
         return ""
-    first, _, unit = low.partition(" ")
-    return f"{first} to {high}" if unit and high.endswith(f" {unit}") else f"{low} to {high}"
+    first, _, unit = low.partition(NBSP)
+    return f"{first} to {high}" if unit and high.endswith(f"{NBSP}{unit}") else f"{low} to {high}"
 
 
 def percent(part: float) -> str:
     """A share as per cent."""
     value = 100.0 * part
     if value == 0 or value >= 99.995:
-        return f"{value:.0f} %"
+        return f"{value:.0f}{NBSP}%"
     if value >= 99.0:
-        return f"{value:.2f} %"
-    return f"{value:.1f} %" if value >= 0.95 else f"{value:.2g} %"
+        return f"{value:.2f}{NBSP}%"
+    return f"{value:.1f}{NBSP}%" if value >= 0.95 else f"{value:.2g}{NBSP}%"
 
 
 def duration(seconds: float) -> str:
@@ -93,8 +95,8 @@ def duration(seconds: float) -> str:
     for unit, size, limit in (("s", 1.0, 90.0), ("min", 60.0, 5400.0), ("h", HOUR_S, 48 * HOUR_S)):
         if seconds < limit:
             value = seconds / size
-            return f"{value:.1f} {unit}" if unit == "h" and value < 9.95 else f"{value:.0f} {unit}"
-    return f"{seconds / (DAY_H * HOUR_S):.1f} d"
+            return f"{value:.1f}{NBSP}{unit}" if unit == "h" and value < 9.95 else f"{value:.0f}{NBSP}{unit}"
+    return f"{seconds / (DAY_H * HOUR_S):.1f}{NBSP}d"
 
 
 def days(value: float) -> str:
@@ -115,12 +117,12 @@ def counted(count: int, thing: str) -> str:
 def reached(times: RepairTimes, wanted: float) -> str:
     """When a share of the nodes was back, or that it never was in the time simulated."""
     at = times.within(wanted)
-    return f"> {duration(times.longest_s)}" if at is None else duration(at)
+    return f">{NBSP}{duration(times.longest_s)}" if at is None else duration(at)
 
 
 def longest(times: RepairTimes) -> str:
     """The longest repair seen, marked where it had not ended."""
-    return ("> " if times.longest_open else "") + duration(times.longest_s)
+    return (f">{NBSP}" if times.longest_open else "") + duration(times.longest_s)
 
 
 def answer(comparison: Comparison) -> tuple[str, list[str]]:
@@ -152,16 +154,17 @@ def _against(least: Spread, other: Contender, total: Spread) -> str:
     if saved < 0.05:
         return f"as much as {name(other.name)}"
     return (
-        f"{saved:.0f} % less than {name(other.name)}"
+        f"{saved:.0f}{NBSP}% less than {name(other.name)}"
         if saved >= 1
-        else f"{saved:.1f} % less than {name(other.name)}"
+        else f"{saved:.1f}{NBSP}% less than {name(other.name)}"
     )
 
 
 def _asides(best: Contender, least: Spread, rated: Sequence[tuple[Contender, Spread]]) -> list[str]:
-    idle = round(share(least.mean, best.runs[0].days * DAY_H))
+    idle = share(least.mean, best.runs[0].days * DAY_H)
     gpus = best.runs[0].nodes * best.runs[0].gpus_per_node
-    said = f"That is as if {idle:,} of {gpus:,} GPUs had stood idle from the first day to the last"
+    few = number(round(idle) if idle >= 10 else idle)
+    said = f"That is as if {few} of {gpus:,} GPUs had stood idle from the first day to the last"
     lucky = [
         run.seed
         for place, run in enumerate(best.runs)

@@ -3,6 +3,7 @@
 import math
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 
 from slurm_lifecycle.simulation.results import Repair, RunResult, Sample, Study
 from slurm_lifecycle.simulation.streams import stream
@@ -47,6 +48,46 @@ def llama(seeds: tuple[int, ...] = (1, 2, 3), policies: tuple[str, ...] = tuple(
         policies={name: POLICIES[name] for name in policies},
         seeds=seeds,
         runs=tuple(run(policy, seed) for policy in policies for seed in seeds),
+    )
+
+
+def small(policy: str, seed: int, **changes: object) -> RunResult:
+    """A run of ten days on four nodes of two GPUs, with figures that can be added up by hand."""
+    plain = RunResult(
+        policy=policy,
+        seed=seed,
+        days=10.0,
+        days_wanted=10.0,
+        nodes=4,
+        gpus_per_node=2,
+        interruptions={"HBM": 3, "CPU": 1},
+        out_hours_by_cause={"HBM": 36.0, "CPU": 12.0},
+        out_hours_by_rung={"reboot": 8.0, "rma": 40.0},
+        lost_gpu_hours={"rollback": 20.0, "restart": 10.0, "waiting": 66.0},
+        lost_gpu_hours_by_cause={"HBM": 90.0, "CPU": 6.0},
+        useful_gpu_hours=960.0,
+        repairs=(Repair("n1", "HBM", 0.0, 3600.0, "reboot"), Repair("n2", "CPU", 0.0, 7200.0, "rma")),
+        false_drains=1,
+        actions={"reboot": 4, "rma": 1},
+        peak_working=2,
+        peak_out=3,
+        pages=5,
+        samples=(Sample(0.0, {"in_service": 4}), Sample(3600.0, {"in_service": 2, "reboot": 1, "rma": 1})),
+    )
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def study(
+    *runs: RunResult, policies: Mapping[str, str] | None = None, seeds: tuple[int, ...] = (), **changes: bool
+) -> Study:
+    """A study of some runs; policies and seeds are theirs where not given."""
+    return Study(
+        site="small",
+        summary="four nodes",
+        policies=dict.fromkeys((one.policy for one in runs), "") if policies is None else policies,
+        seeds=seeds or tuple(sorted({one.seed for one in runs})),
+        runs=runs,
+        partial=changes.get("partial", False),
     )
 
 
