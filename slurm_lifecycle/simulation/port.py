@@ -30,7 +30,7 @@ class SimSlurm:
 
     def nodes(self) -> Mapping[str, NodeView]:
         """All nodes by name; the same mapping until one changes."""
-        return self._ctld.views()
+        return self._ctld.snapshot()
 
     def jobs(self) -> tuple[JobView, ...]:
         """All jobs that are not over; the same tuple until one changes."""

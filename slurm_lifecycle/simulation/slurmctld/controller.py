@@ -239,8 +239,12 @@ class Slurmctld:
     # ------------------------------------------------------------ reads
 
     def views(self) -> Mapping[str, NodeView]:
-        """All nodes. A mapping given out never changes; a node's view is the same object until it does."""
+        """All nodes, live: the mapping follows what happens; a view stays the same object until it changes."""
         return self._state.views()
+
+    def snapshot(self) -> Mapping[str, NodeView]:
+        """All nodes as of now; this mapping never changes, and is the same one until a node does."""
+        return self._state.snapshot()
 
     def view(self, name: str) -> NodeView:
         """One node."""

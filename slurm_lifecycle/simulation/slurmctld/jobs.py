@@ -259,6 +259,7 @@ class Jobs:
         for node in list(job.left.values()):
             if node.silent_since is None:
                 self._free(node, job)
+        self._state.job_changed(job)
         if not job.left:
             self._over(job)
 
@@ -270,7 +271,6 @@ class Jobs:
         job.left.pop(node.name, None)
         state.lose_job(node)
         state.node_changed(node)
-        state.job_changed(job)
         self.freed(node)
 
     def node_answers(self, node: Node) -> None:
@@ -279,6 +279,7 @@ class Jobs:
         if job is None or not node.flags & COMPLETING or job.killed_at > self._state.timeline.now:
             return
         self._free(node, job)
+        self._state.job_changed(job)
         if job.state == "COMPLETING" and not job.left:
             self._over(job)
 

@@ -137,8 +137,8 @@ class Nodes:
     def registered(self, node: Node, boot_time_s: float, gpus: int) -> None:
         """slurmd started, or answers again, and says since when its node runs."""
         state = self._state
-        first = state.timeline.now == state.began
-        rebooted = boot_time_s > node.boot_time_s and not first
+        rebooted = node.known and boot_time_s > node.boot_time_s
+        node.known = True
         node.silent_since = None
         node.stop("ping", "down", "answer")
         node.boot_time_s = boot_time_s

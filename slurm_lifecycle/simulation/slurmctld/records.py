@@ -57,6 +57,7 @@ class Node:
 
     Attributes:
         bit: its place in the masks of the scheduler.
+        known: it has registered before, so that a later boot time is a boot.
         job: what holds it, suspended and completing ones included.
         next_state: what `nextstate=` or ASAP promised for after the boot: "", `RESUME`, `DOWN`.
         boot_req_at: a boot after this is the one that was asked for.
@@ -72,6 +73,7 @@ class Node:
         "extra",
         "flags",
         "job",
+        "known",
         "name",
         "next_state",
         "reason",
@@ -97,6 +99,7 @@ class Node:
         self.boot_time_s = now - 1000.0
         self.slurmd_start_s = now - 990.0
         self.job: Job | None = None
+        self.known = False
         self.next_state = ""
         self.boot_req_at = 0.0
         self.silent_since: float | None = None

@@ -51,7 +51,6 @@ class State:
         self.conf = conf
         self.release = RELEASES[conf.release]
         self.rng = rng
-        self.began = timeline.now
         self.side: NodeSide = QuietSide()
         self.nodes: dict[str, Node] = {}
         self.jobs: dict[str, Job] = {}
@@ -67,6 +66,7 @@ class State:
         self.kick: Callable[[], None] = lambda: None
         self.next_job = 1000
         self._node_views: dict[str, NodeView] = {}
+        self._snapshot: dict[str, NodeView] | None = None
         self._stale: dict[str, None] = {}
         self._job_views: tuple[JobView, ...] | None = ()
         for spec in specs:
@@ -167,18 +167,24 @@ class State:
         return node.view
 
     def views(self) -> Mapping[str, NodeView]:
-        """All nodes; a mapping that was given out never changes."""
+        """All nodes, as they are now and will be: the mapping follows what happens."""
         if self._stale:
-            views = dict(self._node_views)
             for name in self._stale:
                 node = self.nodes.get(name)
                 if node is None:
-                    views.pop(name, None)
+                    self._node_views.pop(name, None)
                 else:
-                    views[name] = self.view(node)
+                    self._node_views[name] = self.view(node)
             self._stale = {}
-            self._node_views = views
+            self._snapshot = None
         return self._node_views
+
+    def snapshot(self) -> Mapping[str, NodeView]:
+        """All nodes, as they are now; the same mapping until one changes."""
+        views = self.views()
+        if self._snapshot is None:
+            self._snapshot = dict(views)
+        return self._snapshot
 
     # ------------------------------------------------------------ reasons
 
