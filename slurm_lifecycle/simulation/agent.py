@@ -92,7 +92,7 @@ class NodeAgents:
         away: slurmctld cannot be reached by any node; `back` ends it.
     """
 
-    def __init__(self, ctld: Slurmctld, machines: Machines, settings: AgentSettings) -> None:
+    def __init__(self, machines: Machines, ctld: Slurmctld, settings: AgentSettings) -> None:
         """They begin with `start`."""
         self.on_verdict: list[Callable[[str, str, str, str], None]] = []
         self.on_drain: list[Callable[[str, str], None]] = []

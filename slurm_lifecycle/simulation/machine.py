@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 from slurm_lifecycle.simulation.faults import DAY_S, MAX_SHOWS, Fault, FaultKind, HostEffect, draw_fault
 from slurm_lifecycle.simulation.hardware import Controller, FaultHook, Machine, MachineSettings, boot_id
+from slurm_lifecycle.simulation.slurmctld.records import Job
 from slurm_lifecycle.simulation.slurmctld.settings import NodeSpec
 from slurm_lifecycle.simulation.streams import stream
 from slurm_lifecycle.simulation.strikes import Strikes
@@ -24,8 +25,7 @@ _POWER_GAP_S = 10.0
 class Machines:
     """All machines of a fleet; implements `NodeSide`.
 
-    The caller makes it slurmctld's `side`, puts `strikes.job_started` among its `on_job_start`, and calls
-    `start`.
+    The caller makes it slurmctld's `side`, puts `job_started` among its `on_job_start`, and calls `start`.
 
     Attributes:
         on_fault: a fault began. on_show: it shows (again). on_hide: it went away for now or for good.
@@ -95,6 +95,10 @@ class Machines:
         """Whether a job would run on it now: up, reached, and nothing that shows would end the job."""
         machine = self._all[name]
         return machine.up and machine.slurmd and machine.reachable and machine.striking is None
+
+    def job_started(self, job: Job) -> None:
+        """A job started; where one of its nodes is broken it will not get far."""
+        self.strikes.job_started(job)
 
     # ---------------------------------------------------------------- what slurmctld reaches
 

@@ -36,10 +36,16 @@ class Strikes:
         self._sick: dict[str, Machine] = {}
         self._struck: dict[str, Strike] = {}
 
-    def blame(self, job_id: str) -> Fault | None:
-        """The fault because of which the last run of a job that was struck ended or will end."""
+    def blame(self, job_id: str, restarts: int | None = None) -> Fault | None:
+        """The fault because of which a run of a job ended or will end, None where there is none.
+
+        Args:
+            restarts: that run, by the job's number of restarts then; None for the last one that was struck.
+        """
         strike = self._struck.get(job_id)
-        return strike.fault if strike is not None else None
+        if strike is None or restarts not in (None, strike.restarts):
+            return None
+        return strike.fault
 
     def look(self, machine: Machine) -> None:
         """What shows on a machine has changed."""
@@ -76,13 +82,17 @@ class Strikes:
                 self.strike(job, fault, at_once=fault.kind.job is JobEffect.CRASH)
                 return
 
-    def strike(self, job: Job, fault: Fault, *, at_once: bool = True) -> None:
-        """A fault ends the run of a job, at once or when somebody notices that it hangs."""
+    def mark(self, job: Job, fault: Fault) -> None:
+        """Write down what ends the run of a job; what was there first is to blame."""
         known = self._struck.get(job.id)
         if known is None or known.restarts != job.restarts:
             self._struck[job.id] = Strike(fault, self._timeline.now, job.restarts)
             for told in self.on_strike:
                 told(job.id, fault)
+
+    def strike(self, job: Job, fault: Fault, *, at_once: bool = True) -> None:
+        """A fault ends the run of a job, at once or when somebody notices that it hangs."""
+        self.mark(job, fault)
         job_id, run = job.id, job.restarts
         if at_once:
             self._exit(job_id, run)

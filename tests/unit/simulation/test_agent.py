@@ -118,7 +118,7 @@ class World:
         self.machines = Machines(self.timeline, self.ctld, specs, QUICK, 1)
         self.ctld.side = self.machines
         self.ctld.on_job_start.append(self.machines.strikes.job_started)
-        self.agents = NodeAgents(self.ctld, self.machines, settings)
+        self.agents = NodeAgents(self.machines, self.ctld, settings)
         self.machines.start()
         self.agents.start()
         self.pass_time(5)
