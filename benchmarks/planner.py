@@ -2,8 +2,9 @@
 
     python benchmarks/planner.py [--sizes 512,1024,...] [--rounds 15] [--folder /dev/shm] [--json FILE]
 
-Two kinds of fleet: `mixed`, with 20,000 jobs for 16,384 nodes and one node in a hundred in an incident; and
-`training`, with one job on every node and a handful of incidents. Everything is measured in turn, one round
+Three kinds of fleet: `mixed`, with 20,000 jobs for 16,384 nodes and one node in a hundred in an incident;
+`training`, with one job on every node and a handful of incidents; `disaster`, with a quarter of the nodes in
+incidents, as after a driver that should not have been rolled out. Everything is measured in turn, one round
 over all sizes after the other, so that a busy machine does not fall on one size alone; the median counts.
 Views and jobs are made anew for each round, as a daemon reads them anew for each tick.
 """
@@ -64,6 +65,7 @@ class Kind:
 
     name: str
     one_job: bool
+    sick_percent: float
 
     def jobs(self, nodes: int) -> int:
         """How many jobs there are."""
@@ -71,10 +73,14 @@ class Kind:
 
     def incidents(self, nodes: int) -> int:
         """How many nodes are in an incident."""
-        return len(PLACES) if self.one_job else max(len(PLACES), nodes // 100)
+        return max(len(PLACES), int(nodes * self.sick_percent / 100))
 
 
-KINDS = (Kind("mixed", one_job=False), Kind("training", one_job=True))
+KINDS = (
+    Kind("mixed", one_job=False, sick_percent=1.0),
+    Kind("training", one_job=True, sick_percent=0.0),
+    Kind("disaster", one_job=False, sick_percent=25.0),
+)
 
 
 class Place(Enum):

@@ -6,6 +6,7 @@ and no job that lists the node (a suspended job's node shows IDLE+DRAIN).
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from slurm_lifecycle.core.formats import is_our_reason
 from slurm_lifecycle.core.model import JobView, NodeView, Owner
@@ -126,6 +127,7 @@ def is_drained(view: NodeView, jobs: Iterable[JobView]) -> bool:
     )
 
 
+@lru_cache(maxsize=4096)
 def slurm_reason_code(reason: str) -> str:
     """Our code for one of Slurm's own reasons, "" where the reason is not Slurm's own.
 
