@@ -21,6 +21,8 @@ NAME_LIMIT = 60
 # Keeps a number and its unit on one line.
 NBSP = "\u00a0"
 _TEXT_LIMIT = 400
+# With more policies than these beside it, the best is compared with the next and with the worst.
+_NAMED_OTHERS = 4
 _WORDS = {
     "rma": "RMA",
     "in_service": "in service",
@@ -145,7 +147,10 @@ def answer(comparison: Comparison) -> tuple[str, list[str]]:
     amount = f"{number(least.mean)} GPU-hours ({percent(of_fleet)} of the fleet's)"
     if len(rated) == 1:
         return f"{name(best.name)} lost {amount}.", _asides(best, least, rated)
-    against = listed([_against(least, other, total) for other, total in rated[1:]])
+    others = [_against(least, other, total) for other, total in rated[1:]]
+    if len(others) > _NAMED_OTHERS:
+        others = [f"{others[0]}, the next best,", f"{others[-1]}, the worst"]
+    against = listed(others)
     return f"{name(best.name)} lost the least: {amount}, {against}.", _asides(best, least, rated)
 
 

@@ -88,7 +88,7 @@ def test_every_study_becomes_a_well_formed_page(given: Study) -> None:
     tree = _tree(render_report(given))
     assert tree.tag == "html"
     assert [element.tag for element in tree] == ["head", "body"]
-    assert "small: policies compared" in _text(tree)
+    assert "small: policy study" in _text(tree)
 
 
 def test_the_page_is_html_with_its_plots(page: str) -> None:

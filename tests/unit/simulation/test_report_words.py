@@ -136,6 +136,14 @@ def test_hot_standby_is_not_free(standby: float, end: str) -> None:
     assert rest.endswith(end)
 
 
+def test_among_many_policies_the_next_and_the_worst_are_named() -> None:
+    first, _ = _answer(study(*(_losing(f"p{number}", 1, 50.0 + 10 * number) for number in range(6))))
+    assert first == (
+        "p0 lost the least: 50 GPU-hours (2.6 % of the fleet's), 17 % less than p1, the next best, "
+        "and 50 % less than p5, the worst."
+    )
+
+
 def test_policies_that_lose_the_same_are_not_told_apart() -> None:
     first, _ = _answer(study(_losing("a", 1, 96.0), _losing("b", 1, 96.0)))
     assert first == "a lost the least: 96 GPU-hours (5.0 % of the fleet's), as much as b."
