@@ -136,7 +136,8 @@ def _seeds(comparison: Comparison) -> str:
     if not comparison.fair:
         return "Each policy's own runs, which are not the same seeds or lengths: not to be compared."
     if len(comparison.seeds) == 1:
-        return f"One run each, seed {comparison.seeds[0]}: how much is luck, only more seeds can show."
+        of_one = f"One run each, of seed {comparison.seeds[0]}"
+        return f"{of_one}: how much of it is luck, only more seeds can show. A tick marks the best."
     return (
         f"Means over {len(comparison.seeds)} seeds, with the range from the least to the most below. The "
         "same seed brings every policy the same faults. A tick marks what is best with every one of them."

@@ -34,9 +34,14 @@ def _text(element: ElementTree.Element) -> str:
     return " ".join("".join(element.itertext()).split())
 
 
+def _comparison_table(html: str) -> ElementTree.Element:
+    (table,) = [one for one in _tree(html).iter("table") if "compare" in str(one.get("class")).split()]
+    return table
+
+
 def _comparison(html: str) -> dict[str, list[str]]:
     """The comparison's cells by the label of their line: figure, then range where there is one."""
-    (table,) = [one for one in _tree(html).iter("table") if one.get("class") == "compare"]
+    table = _comparison_table(html)
     found: dict[str, list[str]] = {}
     for row in table.iter("tr"):
         head = row.find("th")
@@ -235,7 +240,7 @@ def test_hot_standby_has_a_line_where_there_is_any() -> None:
 
 
 def test_only_what_is_best_with_every_seed_is_marked() -> None:
-    (table,) = [one for one in _tree(render_report(_TWO)).iter("table") if one.get("class") == "compare"]
+    table = _comparison_table(render_report(_TWO))
     best = {}
     for row in table.iter("tr"):
         marked = [place for place, cell in enumerate(row.iter("td")) if cell.get("class") == "best"]
