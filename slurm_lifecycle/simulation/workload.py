@@ -22,7 +22,6 @@ ENDED_BY = {
     "node_fail": "node failure",
     "timeout": "time limit",
     "preempted": "preemption",
-    "cancelled": "a person",
     "requeued": "requeue",
     "failed": "unknown",
 }
@@ -121,7 +120,7 @@ class Workload:
         self._seed = seed
         self._made: dict[str, int] = {}
         self._by_job: dict[str, Training] = {}
-        self._on_node: dict[str, Training] = {}
+        self._open: dict[str, Training] = {}
         ctld.on_job_start.append(self._starts)
         ctld.on_job_end.append(self._ends)
 
@@ -133,17 +132,12 @@ class Workload:
             if kind.every_s > 0.0:
                 self._arrive_later(kind)
 
-    def struck(self, node: str, cause: str) -> None:
-        """A fault that ends the job on a node: no step is made from now on, and it ends when noticed."""
-        training = self._on_node.get(node)
+    def struck(self, job_id: str, cause: str) -> None:
+        """A fault will end a job: no step is made from now on, and it ends when that is noticed."""
+        training = self._by_job.get(job_id)
         if training is not None and training.running and training.stalled_at == inf:
             training.stalled_at = self._timeline.now
             training.struck_by = cause
-
-    def job_on(self, node: str) -> str:
-        """The job that runs on a node, "" where there is none."""
-        training = self._on_node.get(node)
-        return training.job_id if training is not None and training.running else ""
 
     def trainings(self) -> Mapping[str, Training]:
         """Those with a job in Slurm, by its id."""
@@ -151,7 +145,7 @@ class Workload:
 
     def close(self) -> None:
         """The end of the run: what is under way counts as kept, what waits as waited so far."""
-        for training in self._by_job.values():
+        for training in self._open.values():
             self._wait_so_far(training)
             if training.running:
                 self._restarted(training)
@@ -171,7 +165,8 @@ class Workload:
             longest = kind.time_limit_s - kind.restart_s
             work = min(kind.run_time_s * rng.uniform(0.5, 1.5), longest) * kind.nodes_max
         uid = FIRST_UID + self._kinds.index(kind)
-        return Training(name, kind, uid, work)
+        self._open[name] = Training(name, kind, uid, work)
+        return self._open[name]
 
     def _arrive_later(self, kind: JobClass) -> None:
         number = self._made.get(kind.name, 0) + 1
@@ -212,7 +207,6 @@ class Workload:
         training.struck_by = ""
         if training.cause:
             training.missing = max(0, training.kind.nodes_max - len(job.nodes))
-        self._on_node.update(dict.fromkeys(job.nodes, training))
         if training.work < inf:
             left = max(0.0, training.work - training.kept) / len(job.nodes)
             ends_at = now + training.kind.restart_s + left
@@ -231,20 +225,23 @@ class Workload:
             training.end.cancel()
             training.end = None
         if not training.running:
-            # Cancelled while it waited.
             self._wait_so_far(training)
-        elif how == "completed":
-            self._completed(training)
+        elif how in ("completed", "cancelled"):
+            self._over(training)
         else:
             self._interrupted(training, how)
-        if how == "completed" or (how == "cancelled" and not training.cause):
-            del self._by_job[job.id]
+        if how in ("completed", "cancelled"):
+            del self._by_job[job.id], self._open[training.name]
             if training.kind.count:
                 self._submit(self._new(training.kind))
             return
-        self._timeline.after(training.kind.resubmit_s, lambda: self._see_to(training, job.id))
+        if not job.again:
+            del self._by_job[job.id]
+            self._timeline.after(training.kind.resubmit_s, lambda: self._submit(training))
+        else:
+            self._timeline.after(training.kind.resubmit_s, lambda: self._see_to(training, job.id))
 
-    def _completed(self, training: Training) -> None:
+    def _over(self, training: Training) -> None:
         self._wait_so_far(training)
         training.missing = 0
         self._restarted(training)
@@ -269,13 +266,14 @@ class Workload:
         training.missing = training.kind.nodes_max
 
     def _see_to(self, training: Training, job_id: str) -> None:
-        """Its owner, or their script, looks whether Slurm starts it again by itself."""
+        """Slurm takes it back to the queue, and may hold it there; its owner lets it go."""
         job = self._ctld.jobs().get(job_id)
-        if job is None:
-            self._by_job.pop(job_id, None)
-            self._submit(training)
-        elif job.state == "PENDING" and "held" in job.reason:
+        if job is None or training.running:
+            return
+        if job.state == "PENDING" and "held" in job.reason:
             self._ctld.release(job_id)
+        elif job.state != "PENDING":
+            self._timeline.after(training.kind.resubmit_s, lambda: self._see_to(training, job_id))
 
     # ------------------------------------------------------------ books
 
