@@ -40,7 +40,7 @@ UNDERSTOOD_TOKENS = (
 
 # Tokens that make a node unavailable to jobs, for whatever reason.
 OUT_TOKENS = frozenset({"DRAIN", "DOWN", "NOT_RESPONDING", "FAIL", "INVALID_REG"}) | REBOOT_TOKENS
-# Tokens under which a node does its work, and nobody has taken it out.
+# Under these alone, at least one of them, a node is understood, not out, and nobody's.
 IN_SERVICE_TOKENS = UNDERSTOOD_TOKENS - OUT_TOKENS
 _OWNED_TOKENS = frozenset({"DRAIN", "DOWN", "FAIL"})
 
@@ -96,11 +96,6 @@ def understood(view: NodeView) -> bool:
 def is_out(view: NodeView) -> bool:
     """Whether the node is unavailable to jobs, for whatever reason; counts against `max_out`."""
     return not view.state.isdisjoint(OUT_TOKENS)
-
-
-def is_in_service(view: NodeView) -> bool:
-    """Whether the node is understood, not out, and nobody's: its state asks for no decision."""
-    return bool(view.state) and view.state <= IN_SERVICE_TOKENS
 
 
 def jobs_by_node(jobs: Iterable[JobView], names: Iterable[str]) -> dict[str, list[JobView]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from slurm_lifecycle.core.fault_catalog import Level
 from slurm_lifecycle.core.formats import CLAIM_OPENS, MARK_OPENS, parse_verdict
 from slurm_lifecycle.core.model import NodeView
-from slurm_lifecycle.core.ownership import is_in_service
+from slurm_lifecycle.core.ownership import IN_SERVICE_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,9 @@ class Survey:
 
     @classmethod
     def of(cls, nodes: Mapping[str, NodeView]) -> "Survey":
-        """Look at every node once."""
+        """Look at every node once; the one loop of the planner in which each operation counts."""
         restless, marked, claimed = [], [], []
+        good, in_service = Level.OK, IN_SERVICE_TOKENS
         for name, view in nodes.items():
             comment = view.comment
             if comment:
@@ -43,6 +44,7 @@ class Survey:
                 if CLAIM_OPENS in comment:
                     claimed.append(name)
             verdict = parse_verdict(view.extra)
-            if (verdict is not None and verdict.level is not Level.OK) or not is_in_service(view):
+            speaks_well = verdict is None or verdict.level is good
+            if not (speaks_well and view.state and view.state <= in_service):
                 restless.append(name)
         return cls(tuple(sorted(nodes)), frozenset(restless), tuple(sorted(marked)), tuple(sorted(claimed)))
