@@ -58,7 +58,7 @@ test: setup lint types imports
 	$(BIN)/python -m pytest
 
 check: setup lint types imports
-	$(BIN)/python -m pytest -m "not live" --ignore=tests/live --ignore=tests/contract
+	$(BIN)/python -m pytest -m "not live" --ignore=tests/live
 
 figures: setup
 	$(BIN)/python benchmarks/figures.py $(FIGURES)
