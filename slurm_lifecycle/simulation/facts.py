@@ -19,6 +19,8 @@ DISRUPTIVE = frozenset({"reboot", "reimage"})
 OUT = frozenset(
     {"DRAIN", "DOWN", "NOT_RESPONDING", "FAIL", "INVALID_REG", "REBOOT_REQUESTED", "REBOOT_ISSUED"}
 )
+# What Slurm writes where a person reboots a node that had no reason; the daemon's own reboots have one.
+_A_PERSONS_REBOOT = ("reboot issued", "Reboot ASAP")
 _VERDICT = re.compile(r"slc1 ([0-9a-f-]+) [0-9]+ (ok|warn|drain) (\S+) (\S+)$")
 _COULD_NOT_RUN = frozenset({"CHECK_FAILED", "PROBE_HUNG"})
 
@@ -82,7 +84,8 @@ class Facts:
 
     Attributes:
         policy: the one that the daemon runs with now.
-        foreign: text of a person's drain (or DOWN) by node, while it stands.
+        foreign: how a person's reasons begin, by node. They outlive the drain: 24.11 and 25.11 keep a reason
+            in service, and Slurm then takes the node down under it. Nobody can tell that from a person's word.
         effects: everything disruptive that happened, in order.
         repairs: by node, the last one, until the node was checked after it.
         good_since: since when a node's agent has said in its present boot that all is well.
@@ -110,11 +113,13 @@ class Facts:
         self.trace = trace
         self.slack_s = slack_s
         self.slurm: TroubledSlurm | None = None
-        self.foreign: dict[str, str] = {}
+        self.foreign: dict[str, tuple[str, ...]] = {}
         self.effects: list[Effect] = []
         self.repairs: dict[str, Repair] = {}
         self.good_since: dict[str, float] = {}
         self.asked: dict[int, tuple[Verb, str]] = {}
+        self._unanswered: set[int] = set()
+        self._reserved: dict[str, tuple[str, ...]] = {}
         self.violations: list[Violation] = []
 
     # ---------------------------------------------------------------- reading
@@ -135,19 +140,24 @@ class Facts:
             name for name in sorted(found) if name.startswith(OUR_FENCE) and node in found[name].nodes
         )
 
+    def nodes_of_reservation(self, name: str) -> tuple[str, ...]:
+        """The nodes under a reservation, also where it has just gone."""
+        found = self.ctld.reservations().get(name)
+        if found is not None:
+            self._reserved[name] = found.nodes
+            return found.nodes
+        return self._reserved.pop(name, ())
+
     def jobs_of(self, node: str) -> tuple[str, ...]:
         """Jobs that list the node: running, suspended, completing."""
         return tuple(sorted(job.id for job in self.ctld.jobs().values() if node in job.nodes))
 
     def persons(self, node: str) -> bool:
         """Whether a person's drain or DOWN stands on the node."""
-        text, view = self.foreign.get(node), self.view(node)
-        return (
-            text is not None
-            and view is not None
-            and bool(view.state & {"DRAIN", "DOWN"})
-            and view.reason.startswith(text)
-        )
+        view = self.view(node)
+        if view is None or not view.state & {"DRAIN", "DOWN"}:
+            return False
+        return view.reason.startswith(self.foreign.get(node, _A_PERSONS_REBOOT))
 
     def shown_plainly(self, node: str) -> bool:
         """Whether the daemon can read the node and knows all of its tokens."""
@@ -194,9 +204,6 @@ class Facts:
             self.repairs.pop(node, None)
             self.foreign.pop(node, None)
             return
-        if node in self.foreign and not self.persons(node):
-            # Slurm itself took it away: a reboot that timed out, a boot that somebody asked for.
-            del self.foreign[node]
         self._settle(node)
         if not self._good(node, view):
             self.good_since.pop(node, None)
@@ -204,7 +211,11 @@ class Facts:
             self.good_since[node] = self.now
 
     def _good(self, node: str, view: NodeView) -> bool:
-        said, machine = spoken(view), self.machines.machine(node)
+        said = spoken(view)
+        if node not in self.machines:
+            # Just added to slurm.conf, and not there yet.
+            return False
+        machine = self.machines.machine(node)
         return (
             said is not None
             and machine.up
@@ -217,7 +228,7 @@ class Facts:
     def _settle(self, node: str) -> None:
         """The repair counts as checked once its checks have stood for as long as the policy wants."""
         repair, since = self.repairs.get(node), self.good_since.get(node)
-        if repair is None or since is None:
+        if repair is None or since is None or node not in self.machines:
             return
         stood = self.now - max(since, repair.at)
         fresh_boot = self.machines.machine(node).boot_time_s > repair.at
@@ -236,15 +247,32 @@ class Facts:
 
     def person_takes(self, node: str, reason: str) -> None:
         """A person drained the node or set it DOWN."""
-        self.foreign[node] = reason
+        self.foreign[node] = (reason, *_A_PERSONS_REBOOT)
 
     def person_returns(self, node: str) -> None:
         """A person put the node back, checked or not."""
-        self.foreign.pop(node, None)
         self.repairs.pop(node, None)
 
-    def person_vouches(self, node: str) -> None:
-        """A person says that the node is mended: its checks count, whenever it booted."""
-        repair = self.repairs.get(node)
-        if repair is not None:
-            repair.needs_boot = False
+    def person_asks(self, request_id: int, verb: Verb, subject: str) -> None:
+        """A person put a request into the store."""
+        self.asked[request_id] = (verb, subject)
+        self._unanswered.add(request_id)
+
+    def answers_came(self) -> None:
+        """The daemon wrote: what persons asked for may have become so.
+
+        Who releases a node says that it is mended: its checks count then, whenever it booted. Who lifts a
+        code says that the nodes need none.
+        """
+        if not self._unanswered:
+            return
+        for request_id, answer in self.journal.answers(sorted(self._unanswered)):
+            self._unanswered.discard(request_id)
+            verb, subject = self.asked[request_id]
+            repair = self.repairs.get(subject)
+            if verb is Verb.BREAKER_LIFT:
+                for node, case in self.journal.open_cases().items():
+                    if case.lifted:
+                        self.repairs.pop(node, None)
+            elif repair is not None and "checked" in answer:
+                repair.needs_boot = False

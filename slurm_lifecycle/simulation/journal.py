@@ -1,7 +1,7 @@
 """The daemon's store as an outsider reads it: by SQL of its own, through a connection that cannot write."""
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -148,6 +148,12 @@ class Journal:
         where = "SELECT count(*) FROM finding WHERE node = ? AND cleared_at IS NULL AND acknowledged"
         (count,) = self._connection.execute(where, (node,)).fetchone()
         return bool(count)
+
+    def answers(self, ids: Sequence[int]) -> tuple[tuple[int, str], ...]:
+        """Those of the requests that were answered, and how."""
+        marks = ",".join("?" * len(ids))
+        where = f"SELECT id, answer FROM request WHERE done_at IS NOT NULL AND id IN ({marks}) ORDER BY id"
+        return tuple((int(key), str(answer)) for key, answer in self._connection.execute(where, ids))
 
     def rows(self) -> Mapping[str, int]:
         """How many rows each table holds that a fleet at rest must not add to."""

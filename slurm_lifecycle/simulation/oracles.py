@@ -115,10 +115,16 @@ class Judges:
         """One oracle of each kind."""
         self.facts = facts
         self.oracles = tuple(make(facts) for make in makers)
+        # Most oracles look at one thing only, and nodes change often.
+        self._on_node_change = self._those_with("node_changed")
+        self._on_write = self._those_with("wrote")
         self.sent = 0
         self.effects = 0
         self._looks: list[tuple[str, str]] = []
         self._under_way: dict[tuple[str, str, str], Call] = {}
+
+    def _those_with(self, method: str) -> tuple[Oracle, ...]:
+        return tuple(one for one in self.oracles if getattr(type(one), method) is not getattr(Oracle, method))
 
     def looked(self, what: str, node: str) -> None:
         """A read was answered."""
@@ -153,13 +159,14 @@ class Judges:
     def wrote(self) -> None:
         """The daemon wrote to its store."""
         self.facts.journal.changed()
-        for oracle in self.oracles:
+        self.facts.answers_came()
+        for oracle in self._on_write:
             oracle.wrote()
 
     def node_changed(self, node: str) -> None:
         """A node's record in Slurm, or its boot, changed."""
         self.facts.node_changed(node)
-        for oracle in self.oracles:
+        for oracle in self._on_node_change:
             oracle.node_changed(node)
 
     def started(self) -> None:

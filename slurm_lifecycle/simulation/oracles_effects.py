@@ -57,7 +57,7 @@ class ForeignDrain(Oracle):
             return
         self.judged += 1
         if self.facts.persons(call.node):
-            self.broken(call.node, f"{call.what} over a person's {self.facts.foreign[call.node]!r}")
+            self.broken(call.node, f"{call.what} over a person's drain: {self.facts.view(call.node)}")
 
 
 class JournalFirst(Oracle):

@@ -1,5 +1,7 @@
 """Oracles that judge the record after each tick: incidents, deadlines, and whether it agrees with Slurm."""
 
+from collections.abc import Collection
+
 from slurm_lifecycle.core.plan import Notice
 from slurm_lifecycle.core.policy import Mode
 from slurm_lifecycle.simulation.facts import OUR_FENCE, OUR_REASON, Facts
@@ -96,7 +98,7 @@ class PersonsAreTold(Oracle):
     def __init__(self, facts: Facts) -> None:
         """There is a way."""
         super().__init__(facts)
-        self.told: set[str] = set()
+        self.told: Collection[str] = ()
         self._way_since = facts.now
 
     def no_way(self) -> None:
@@ -105,9 +107,7 @@ class PersonsAreTold(Oracle):
 
     def ticked(self, tick: TickFacts) -> None:
         """Every incident that waits, after every tick."""
-        if tick.result is None:
-            # A daemon that does not get to its end tells nobody; that it is so is its own alarm.
-            self.no_way()
+        del tick
         since = self.facts.now - TOLD_WITHIN_S
         if self._way_since > since:
             return

@@ -29,7 +29,9 @@ class Checked(Oracle):
 
     def node_changed(self, node: str) -> None:
         """Whether a job could start on it now."""
-        if node not in self._repaired or not self.facts.ctld.in_service(node):
+        if node not in self._repaired or self.facts.view(node) is None:
+            return
+        if not self.facts.ctld.in_service(node):
             return
         repair = self.facts.unchecked(node)
         if repair is None:

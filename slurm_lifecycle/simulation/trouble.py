@@ -105,7 +105,8 @@ class TroubledSlurm:
         odd: a token that a node shows besides its others (a state that nobody knows, power saving).
         unreadable: nodes whose record cannot be parsed.
         between: something else that happens in the world, called before a read now and then.
-        delivered: the nodes as last told to the daemon, and when they were true.
+        delivered: the nodes as last told to the daemon; delivered_reservations likewise.
+        old_read: something in its last look at the whole cluster was old.
     """
 
     def __init__(self, inner: Slurm, timeline: Timeline, troubles: Troubles, watcher: Watcher) -> None:
@@ -115,14 +116,14 @@ class TroubledSlurm:
         self.unreadable: set[str] = set()
         self.between: Callable[[], None] = lambda: None
         self.delivered: Mapping[str, NodeView] = {}
-        self.delivered_at = 0.0
+        self.old_read = False
         self.delivered_reservations: Mapping[str, ReservationView] = {}
         self._inner = inner
         self._timeline = timeline
         self._troubles = troubles
         self._watcher = watcher
         self._observing = False
-        self._last_nodes: tuple[float, Mapping[str, NodeView]] | None = None
+        self._last_nodes: Mapping[str, NodeView] | None = None
         self._last_jobs: tuple[JobView, ...] | None = None
         self._last_reservations: Mapping[str, ReservationView] | None = None
 
@@ -162,21 +163,23 @@ class TroubledSlurm:
         """All nodes, now and then as they were at the last read."""
         self._asked("read nodes")
         self._observing = True
-        if self._last_nodes is None or not self._troubles.strikes("old nodes"):
+        self.old_read = self._last_nodes is not None and self._troubles.strikes("old nodes")
+        if not self.old_read:
             found = self._inner.nodes()
             if self.odd or self.unreadable:
                 found = {name: self._shown(view) for name, view in found.items()}
-            else:
-                found = dict(found)
-            self._last_nodes = (self._timeline.now, found)
-        self.delivered_at, self.delivered = self._last_nodes
+            self._last_nodes = found
+        assert self._last_nodes is not None
+        self.delivered = self._last_nodes
         self._watcher.looked("nodes", "")
         return self.delivered
 
     def jobs(self) -> tuple[JobView, ...]:
         """All jobs, now and then as they were at the last read."""
         self._asked("read jobs")
-        if self._last_jobs is None or not self._troubles.strikes("old jobs"):
+        if self._last_jobs is not None and self._troubles.strikes("old jobs"):
+            self.old_read = True
+        else:
             self._last_jobs = self._inner.jobs()
         self._watcher.looked("jobs", "")
         return self._last_jobs
@@ -185,9 +188,10 @@ class TroubledSlurm:
         """All reservations; only the read of the whole cluster is old at times, not the last look."""
         self._asked("read reservations")
         observing, self._observing = self._observing, False
-        old = observing and self._last_reservations is not None
-        if not old or not self._troubles.strikes("old reservations"):
-            self._last_reservations = dict(self._inner.reservations())
+        if observing and self._last_reservations is not None and self._troubles.strikes("old reservations"):
+            self.old_read = True
+        else:
+            self._last_reservations = self._inner.reservations()
         assert self._last_reservations is not None
         if observing:
             self.delivered_reservations = self._last_reservations
@@ -229,7 +233,12 @@ class TroubledSlurm:
             self._timeline.after(delay, lambda: self._late(what, node, text, act))
             troubles.boundary(f"after {operation}, which comes late")
             raise AmbiguousOutcome(operation, "no answer in time")
-        act()
+        try:
+            act()
+        except AmbiguousOutcome:
+            # Slurm took it, and reading back shows something else.
+            self._watcher.happened(what, node, text)
+            raise
         self._watcher.happened(what, node, text)
         troubles.boundary(f"after {operation}")
         if troubles.strikes("lost reply"):
@@ -239,6 +248,8 @@ class TroubledSlurm:
     def _late(self, what: str, node: str, text: str, act: Callable[[], None]) -> None:
         try:
             act()
+        except AmbiguousOutcome as error:
+            self._watcher.note(node, f"{what}, late: {error.detail}")
         except BackendError as error:
             self._watcher.note(node, f"{what}, late: refused: {error.detail}")
             return
