@@ -239,7 +239,7 @@ class Slurmctld:
     # ------------------------------------------------------------ reads
 
     def views(self) -> Mapping[str, NodeView]:
-        """All nodes, live: the mapping follows what happens; a view stays the same object until it changes."""
+        """All nodes, live: the mapping follows what happens; a view stays one object until it changes."""
         return self._state.views()
 
     def snapshot(self) -> Mapping[str, NodeView]:

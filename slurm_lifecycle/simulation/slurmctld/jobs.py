@@ -187,13 +187,14 @@ class Jobs:
         job.mask = state.mask_of(job.nodes)
         state.job_changed(job)
         for node in dropped:
+            job.left[node.name] = node
             state.end_on_node(node)
             state.timeline.after(state.rng.uniform(*_COMPLETES_S), self._leaver(node, job))
 
     def _leaver(self, node: Node, job: Job) -> Callable[[], None]:
         def leave() -> None:
-            if node.job is job and node.name not in job.nodes:
-                self._free(node, job)
+            if node.job is job and node.name not in job.nodes and node.silent_since is None:
+                self._leaves(node, job)
 
         return leave
 
@@ -240,14 +241,16 @@ class Jobs:
         if again:
             job.restarts += 1
         held = [state.nodes[name] for name in job.nodes if name in state.nodes]
-        job.left = {node.name: node for node in held if node.job is job}
+        # Nodes that it was shrunk away from may still be among those that it has to leave.
+        job.left = {node.name: node for node in (*held, *job.left.values()) if node.job is job}
         slow = job.spec.ignores_term and not by_itself
         wait_s = state.conf.kill_wait_s if slow else 0.0
         job.killed_at = state.timeline.now + wait_s + state.rng.uniform(*_COMPLETES_S)
         state.timeline.at(job.killed_at, lambda: self._killed(job))
         state.job_changed(job)
-        for node in list(job.left.values()):
-            state.end_on_node(node)
+        for node in held:
+            if node.job is job:
+                state.end_on_node(node)
         self._tell_end(job, how)
 
     def _tell_end(self, job: Job, how: str) -> None:
@@ -278,9 +281,13 @@ class Jobs:
         job = node.job
         if job is None or not node.flags & COMPLETING or job.killed_at > self._state.timeline.now:
             return
+        self._leaves(node, job)
+
+    def _leaves(self, node: Node, job: Job) -> None:
+        """One node is rid of it, maybe the last."""
         self._free(node, job)
         self._state.job_changed(job)
-        if job.state == "COMPLETING" and not job.left:
+        if job.state == "COMPLETING" and not job.left and job.killed_at <= self._state.timeline.now:
             self._over(job)
 
     def detach(self, node: Node) -> Loss | None:

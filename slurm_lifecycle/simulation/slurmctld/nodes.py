@@ -278,8 +278,10 @@ class Nodes:
             if node.flags & (DOWN | REBOOT_ISSUED):
                 self._found_alive(node)
                 continue
-            node.flags |= UNKNOWN
-            state.node_changed(node)
+            if node.job is None:
+                # Its jobs tell what state the others are in.
+                node.flags |= UNKNOWN
+                state.node_changed(node)
             if node.silent_since is None:
                 node.stop("answer")
                 delay_s = state.rng.uniform(*_ANSWERS_S)

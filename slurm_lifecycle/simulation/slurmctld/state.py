@@ -231,8 +231,7 @@ class State:
     def job_view(self, job: Job) -> JobView:
         """A job as clients see it: while it completes, only the nodes that are not rid of it."""
         if job.view is None:
-            completing = job.state == "COMPLETING"
-            nodes = tuple(name for name in job.nodes if name in job.left) if completing else job.nodes
+            nodes = tuple(job.left) if job.state == "COMPLETING" else job.nodes
             job.view = JobView(job.id, job.state, nodes, job.spec.uid, job.restarts, job.reason)
         return job.view
 
