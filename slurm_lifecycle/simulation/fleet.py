@@ -49,3 +49,5 @@ class Fleet:
         self.provisioner = SimProvisioner(self.machines, self.bmcs, settings.provisioner)
         self.slurm = SimSlurm(self.ctld)
         self.desk = Desk()
+        self.machines.start()
+        self.agents.start()
