@@ -143,7 +143,9 @@ class Nodes:
         node.stop("ping", "down", "answer")
         node.boot_time_s = boot_time_s
         node.slurmd_start_s = state.timeline.now
-        if node.stuck or (node.flags & REBOOT_ISSUED and boot_time_s < node.boot_req_at):
+        # Both are kept in full seconds: a boot in the second of the request counts as the one asked for.
+        booted = int(boot_time_s) >= int(node.boot_req_at)
+        if node.stuck or (node.flags & REBOOT_ISSUED and not booted):
             # No boot since it was asked for one: that goes on until ResumeTimeout (measured).
             state.node_changed(node)
             return
