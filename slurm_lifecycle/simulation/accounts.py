@@ -4,7 +4,7 @@ Event-driven: a node to which nothing happens costs nothing. Causes are taken fr
 not from what agent or daemon believed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from slurm_lifecycle.core.formats import is_our_reason
@@ -21,14 +21,14 @@ FALSE_ALARM, MAINTENANCE, UNKNOWN = "false alarm", "host maintenance", "unknown"
 # A fault that is over may still be why a node is out: its agent drained, or Slurm took a while to see it.
 STILL_TO_BLAME_S = 2 * HOUR_S
 
-_OUT_TOKENS = (
-    "DRAIN DOWN FAIL NOT_RESPONDING REBOOT_REQUESTED REBOOT_ISSUED INVALID_REG MAINTENANCE UNKNOWN"
-)
+_OUT_TOKENS = "DRAIN DOWN FAIL NOT_RESPONDING REBOOT_REQUESTED REBOOT_ISSUED INVALID_REG MAINTENANCE UNKNOWN"
 # With one of these no job starts on a node; a job that runs there may go on.
 OUT = frozenset(_OUT_TOKENS.split())
 _BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
 _REBOOTING = frozenset({"REBOOT_REQUESTED", "REBOOT_ISSUED"})
 _WORK = frozenset({"reboot", "reimage", "verify", "gpu_reset", "power"})
+# Where people work on a node; what they did is what it goes back after.
+_HANDS = frozenset({"rma", "person"})
 _TICKETS = frozenset({Rung.RMA, Rung.RESEAT})
 
 
@@ -43,9 +43,10 @@ class Outage:
     Attributes:
         began_at: when its fault began; the node itself may have gone out later.
         since, rung: what has been going on since when.
+        hands: `rma` or `person` where one has had it in hand, "" otherwise.
     """
 
-    __slots__ = ("began_at", "cause", "rung", "since")
+    __slots__ = ("began_at", "cause", "hands", "rung", "since")
 
     def __init__(self, cause: str, began_at: float, rung: str, now: float) -> None:
         """It goes out now."""
@@ -53,6 +54,13 @@ class Outage:
         self.began_at = began_at
         self.rung = rung
         self.since = now
+        self.hands = rung if rung in _HANDS else ""
+
+    def enter(self, rung: str) -> None:
+        """Something else goes on from now on."""
+        self.rung = rung
+        if rung in _HANDS and self.hands != "rma":
+            self.hands = rung
 
 
 class Accounts:
@@ -124,6 +132,10 @@ class Accounts:
         if node in self._out:
             self._move(node)
 
+    def cause_among(self, nodes: Iterable[str]) -> str:
+        """Why one of some nodes is out, "" where none is."""
+        return next((self._out[name].cause for name in nodes if name in self._out), "")
+
     # ------------------------------------------------------------ nodes
 
     def _changed(self, name: str) -> None:
@@ -158,23 +170,25 @@ class Accounts:
             self._flush(outage)
             self._shift(outage.rung, -1)
             self._shift(rung, 1)
-            outage.rung = rung
+            outage.enter(rung)
 
     def _back(self, name: str) -> None:
         outage = self._out.pop(name)
         self._flush(outage)
         self._shift(outage.rung, -1)
-        self.repairs.append(self._repair(name, outage, self._timeline.now - self._began, self._cure(name)))
+        self.repairs.append(
+            self._repair(name, outage, self._timeline.now - self._began, self._cure(name, outage))
+        )
 
     def _repair(self, name: str, outage: Outage, ended_s: float | None, cured_by: str) -> Repair:
         return Repair(name, outage.cause, max(0.0, outage.began_at - self._began), ended_s, cured_by)
 
-    def _cure(self, name: str) -> str:
+    def _cure(self, name: str, outage: Outage) -> str:
         """What the node goes back after."""
         incident = self._incidents.get(name) if self._acting else None
-        if incident is not None and incident.cured_by:
+        if incident is not None and not outage.hands and incident.cured_by:
             return incident.cured_by
-        return self._in_hands(name) or "itself"
+        return self._in_hands(name) or outage.hands or "itself"
 
     def _flush(self, outage: Outage) -> None:
         now = self._timeline.now

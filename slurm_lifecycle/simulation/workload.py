@@ -5,7 +5,7 @@ since the last checkpoint at an interruption (`rollback`, the time that it hung 
 (`restart`), and, from its first interruption on, GPUs that it asked for and does not have (`waiting`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import floor, inf
 
@@ -43,6 +43,11 @@ class Ledger:
         if gpu_s > 0.0:
             self.lost[kind] += gpu_s
             self.lost_by_cause[cause] = self.lost_by_cause.get(cause, 0.0) + gpu_s
+
+
+def _nobody(nodes: Sequence[str]) -> str:
+    del nodes
+    return ""
 
 
 class Training:
@@ -106,16 +111,26 @@ class Workload:
     Args:
         gpus_per_node: what a node of a job counts.
         seed: arrivals and run times depend on it alone, so that every policy gets the same jobs.
+        blame: why one of a job's nodes is out of service, "" where none is: for a job that a person or Slurm
+            took off it.
     """
 
     def __init__(
-        self, timeline: Timeline, ctld: Slurmctld, kinds: tuple[JobClass, ...], gpus_per_node: int, seed: int
+        self,
+        timeline: Timeline,
+        ctld: Slurmctld,
+        kinds: tuple[JobClass, ...],
+        gpus_per_node: int,
+        seed: int,
+        *,
+        blame: Callable[[Sequence[str]], str] = _nobody,
     ) -> None:
         """Listens to the controller from now on; `begin` submits."""
         self.books = Ledger()
         self._timeline = timeline
         self._ctld = ctld
         self._kinds = kinds
+        self._blame = blame
         self._gpus = gpus_per_node
         self._seed = seed
         self._made: dict[str, int] = {}
@@ -253,7 +268,7 @@ class Workload:
         self._wait_so_far(training)
         # GPUs of a start that failed are lost to the interruption before it.
         self._restarted(training)
-        cause = training.struck_by or ENDED_BY.get(how, how)
+        cause = training.struck_by or self._blame(training.nodes) or ENDED_BY.get(how, how)
         books.interruptions[cause] = books.interruptions.get(cause, 0) + 1
         productive, every = training.productive_s(now), training.kind.checkpoint_s
         safe = floor(productive / every) * every
