@@ -248,7 +248,8 @@ class Slurmctld:
 
     def view(self, name: str) -> NodeView:
         """One node."""
-        return self._state.view(self._state.node(name))
+        node = self._state.node(name)
+        return node.view or self._state.view(node)
 
     def jobs(self) -> Mapping[str, Job]:
         """All jobs that are not over, as they are; not to be changed."""

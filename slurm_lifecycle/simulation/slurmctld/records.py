@@ -63,6 +63,8 @@ class Node:
         boot_req_at: a boot after this is the one that was asked for.
         silent_since: since when slurmd does not answer, known to slurmctld or not.
         stuck: `State=IDLE` came while it booted; no registration frees it any more.
+        view: as clients see it now, None where that is still to be made.
+        seen: views by flags, of the time in which the `rest` of the record is what it is.
     """
 
     __slots__ = (
@@ -78,6 +80,8 @@ class Node:
         "next_state",
         "reason",
         "reason_at_s",
+        "rest",
+        "seen",
         "silent_since",
         "slurmd_start_s",
         "spec",
@@ -106,6 +110,8 @@ class Node:
         self.stuck = False
         self.timers: dict[str, Event] = {}
         self.view: NodeView | None = None
+        self.seen: dict[int, NodeView] = {}
+        self.rest: tuple[str, float | None, str, str, float] | None = None
 
     def stop(self, *timers: str) -> None:
         """Take planned events back."""

@@ -150,21 +150,31 @@ class State:
     def view(self, node: Node) -> NodeView:
         """A node as clients see it; the same object until it changes."""
         if node.view is None:
-            registered = not node.flags & _UNREGISTERED
-            node.view = NodeView(
-                name=node.name,
-                state=tokens(node.flags),
-                reason=node.reason,
-                reason_at_s=node.reason_at_s,
-                comment=node.comment,
-                extra=node.extra,
-                boot_time_s=node.boot_time_s if registered else None,
-                slurmd_start_s=node.slurmd_start_s if registered else None,
-                partitions=node.spec.partitions,
-                gpus=node.spec.gpus,
-                version=self.release.version,
-            )
+            rest = (node.reason, node.reason_at_s, node.comment, node.extra, node.slurmd_start_s)
+            if rest != node.rest:
+                node.rest = rest
+                node.seen.clear()
+            # A node goes round between idle, allocated and completing with all else as it was.
+            node.view = node.seen.get(node.flags)
+            if node.view is None:
+                node.view = node.seen[node.flags] = self._view(node)
         return node.view
+
+    def _view(self, node: Node) -> NodeView:
+        registered = not node.flags & _UNREGISTERED
+        return NodeView(
+            name=node.name,
+            state=tokens(node.flags),
+            reason=node.reason,
+            reason_at_s=node.reason_at_s,
+            comment=node.comment,
+            extra=node.extra,
+            boot_time_s=node.boot_time_s if registered else None,
+            slurmd_start_s=node.slurmd_start_s if registered else None,
+            partitions=node.spec.partitions,
+            gpus=node.spec.gpus,
+            version=self.release.version,
+        )
 
     def views(self) -> Mapping[str, NodeView]:
         """All nodes, as they are now and will be: the mapping follows what happens."""
