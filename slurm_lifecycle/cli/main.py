@@ -31,6 +31,7 @@ COMMANDS = {
     "daemon": Lazy(_AT + "daemon:daemon", "Run the daemon on the admin host."),
     "agent": Lazy(_AT + "agent:agent", "Run the agent on a compute node."),
     "check": Lazy(_AT + "agent:check", "The checks that run on a node: run, list, explain."),
+    "simulate": Lazy(_AT + "simulate:simulate", "What a policy would have cost, on a simulated fleet."),
     "sandbox": Lazy(_AT + "sandbox:sandbox", "A real local Slurm with emulated GPU nodes."),
 }
 

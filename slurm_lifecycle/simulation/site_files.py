@@ -42,7 +42,11 @@ def load_site(word: str, history: Mapping[str, float] | None = None) -> Site:
     Raises:
         ConfigError: one line that names the file and the field.
     """
-    path = find(word, SCENARIOS, "scenario")
+    return load_site_file(find(word, SCENARIOS, "scenario"), history)
+
+
+def load_site_file(path: Path, history: Mapping[str, float] | None = None) -> Site:
+    """The site that a file describes (see `load_site`)."""
     tables: SiteDescription = checked(SiteDescription, read_toml(path, "name another"), path)
     partitions = dict(tables.partitions)
     _check_partitions(partitions, path)
