@@ -28,7 +28,9 @@ CLOCKS = {"time", "datetime"}
 
 def _reaching(path: Path) -> list[str]:
     wrong = REACHES if path.name in MEASURES else REACHES | CLOCKS
-    return [name for name in imported(path) if name.split(".")[0] in wrong]
+    return [
+        name for name in imported(path) if name.split(".")[0] in wrong or name.startswith("urllib.request")
+    ]
 
 
 def _unseeded(path: Path) -> list[str]:
