@@ -14,10 +14,8 @@ REACHES = {
     "socket",
     "ssl",
     "http",
-    "urllib",
     "asyncio",
     "ctypes",
-    "requests",
     "sushy",
     "pyslurm",
 }
