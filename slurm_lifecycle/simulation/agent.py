@@ -102,6 +102,7 @@ class NodeAgents:
         self._timeline = machines.timeline
         self._settings = settings
         self._minds: dict[str, _Mind] = {}
+        self._changed: set[str] = set()
         machines.on_show.append(self._shows)
         machines.on_hide.append(self._hides)
         machines.on_boot.append(self._booted)
@@ -274,16 +275,25 @@ class NodeAgents:
             return
         if mind.waits:
             self._look_soon(mind, _LOOK_AGAIN_S)
-        elif mind.written is not None and self._view(name, mind.written) != mind.written:
-            # Somebody else wrote the field.
-            mind.written = None
-            self._look_soon(mind, 1.5 * _VERIFY_S)
+        else:
+            # Whether somebody else wrote the field is seen later, for all nodes at once: mostly it was a job.
+            if not self._changed:
+                self._timeline.after(_VERIFY_S, self._verify)
+            self._changed.add(name)
 
-    def _view(self, name: str, otherwise: str) -> str:
+    def _verify(self) -> None:
+        names, self._changed = sorted(self._changed), set()
+        for name in names:
+            mind = self._alive(name)
+            if mind is not None and mind.written is not None and self._extra(name) != mind.written:
+                mind.written = None
+                self._talk(mind)
+
+    def _extra(self, name: str) -> str:
         try:
             return self._ctld.view(name).extra
         except SlurmRefused:
-            return otherwise
+            return ""
 
     def _talk(self, mind: _Mind) -> None:
         """One conversation with Slurm: look, drain where that is wanted and allowed, say what was found."""

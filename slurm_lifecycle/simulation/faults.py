@@ -17,6 +17,8 @@ INTERRUPTIONS, INTERRUPTIONS_DAYS, INTERRUPTIONS_NODES = 419, 54.0, 2048
 MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86400.0
 # A fault that goes by itself and comes back has done so often enough after this; then it stays away.
 MAX_SHOWS = 4
+# A fault that boots do not mend hides after so many of them; then it is plain to see after each.
+MAX_HIDES = 2
 
 # What may mend a fault, least invasive first. Each does all that those before it do, so that a fault which a
 # lesser one mends is mended by a greater one too. `time` stands beside them: it goes by itself.
@@ -115,7 +117,7 @@ class Fault:
     Attributes:
         luck: 0 to 1; a rung mends it where its chance is above this.
         shown: it is there now; one that is not mended may be away for a while.
-        shows: how often it came.
+        shows: how often it came. hides: after how many boots it did not show at once.
     """
 
     kind: FaultKind
@@ -130,6 +132,7 @@ class Fault:
     hidden_s: float
     shown: bool = False
     shows: int = 0
+    hides: int = 0
     booted: bool = False
     cleared_at: float | None = None
     cleared_by: str = ""

@@ -6,7 +6,15 @@ machine to which nothing happens costs nothing.
 
 from collections.abc import Callable, Iterable
 
-from slurm_lifecycle.simulation.faults import DAY_S, MAX_SHOWS, Fault, FaultKind, HostEffect, draw_fault
+from slurm_lifecycle.simulation.faults import (
+    DAY_S,
+    MAX_HIDES,
+    MAX_SHOWS,
+    Fault,
+    FaultKind,
+    HostEffect,
+    draw_fault,
+)
 from slurm_lifecycle.simulation.hardware import Controller, FaultHook, Machine, MachineSettings, boot_id
 from slurm_lifecycle.simulation.slurmctld.records import Job
 from slurm_lifecycle.simulation.slurmctld.settings import NodeSpec
@@ -374,9 +382,11 @@ class Machines:
         fault.booted = True
         if fault.kind.lasts_s is not None:
             return
-        if fault.hidden_s <= 0:
+        plain = fault.hides >= MAX_HIDES and fault.kind.host is not HostEffect.REBOOTS
+        if fault.hidden_s <= 0 or plain:
             if not fault.shown:
                 self._show(machine, fault)
             return
+        fault.hides += 1
         self._take_away(machine, fault)
         fault.event = self.timeline.after(fault.hidden_s, lambda: self._show(machine, fault))

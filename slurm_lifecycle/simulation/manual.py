@@ -12,12 +12,13 @@ from slurm_lifecycle.core.fault_catalog import FaultClass, Level, fault_for
 from slurm_lifecycle.core.formats import is_our_reason, reason_code
 from slurm_lifecycle.core.model import NodeView
 from slurm_lifecycle.core.ownership import slurm_reason_code
-from slurm_lifecycle.simulation.faults import HOUR_S, MINUTE_S
+from slurm_lifecycle.simulation.faults import DAY_S, HOUR_S, MINUTE_S
 from slurm_lifecycle.simulation.slurmctld.settings import SlurmRefused
 from slurm_lifecycle.simulation.technician import Technician
 from slurm_lifecycle.simulation.toolbox import Toolbox
 
 ACTOR = "operator"
+_REASON = "operator: "
 _OUT = frozenset({"DRAIN", "DOWN", "FAIL"})
 
 
@@ -32,7 +33,8 @@ class OperatorSettings:
         people: how many persons.
         boot_limit_s: a node that is not back after so long will not come.
         reinstall_s: for a reimage by hand, boot not counted.
-        transient_s: what Slurm reports and is over within this needs nobody.
+        drain_s: until somebody drains a node that kills jobs and that nobody has drained.
+        remember_s: what comes back within this after a repair "mended" it is not repaired the same way again.
     """
 
     response_s: float = 2 * HOUR_S
@@ -40,7 +42,8 @@ class OperatorSettings:
     people: int = 1
     boot_limit_s: float = HOUR_S
     reinstall_s: float = 40 * MINUTE_S
-    transient_s: float = 10 * MINUTE_S
+    drain_s: float = 10 * MINUTE_S
+    remember_s: float = 7 * DAY_S
 
 
 @dataclass(slots=True)
@@ -79,6 +82,8 @@ class Operator:
         self._technician = technician
         self._settings = settings
         self._open: dict[str, _Case] = {}
+        self._past: dict[tuple[str, str], float] = {}
+        self._extra: dict[str, str] = {}
         self._free_at = [0.0] * settings.people
         tools.ctld.on_node_change.append(self._changed)
 
@@ -90,14 +95,23 @@ class Operator:
     # ---------------------------------------------------------------- what needs a person
 
     def _changed(self, node: str) -> None:
-        if node not in self._open and self._needs_a_person(self._tools.view(node)):
+        if node in self._open:
+            return
+        view = self._tools.view(node)
+        if view is None:
+            return
+        # Most changes are jobs that come and go: nothing is read twice for them.
+        said_nothing_new = self._extra.get(node) == view.extra
+        self._extra[node] = view.extra
+        if (view.state & _OUT or not said_nothing_new) and self._needs_a_person(view):
             self._open_case(node)
 
     def _needs_a_person(self, view: NodeView | None) -> bool:
         if view is None:
             return False
         if view.state & _OUT:
-            return bool(is_our_reason(view.reason) or slurm_reason_code(view.reason))
+            ours = is_our_reason(view.reason) or view.reason.startswith(_REASON)
+            return ours or bool(slurm_reason_code(view.reason))
         return self._agent_says_drain(view.name)
 
     def _agent_says_drain(self, node: str) -> bool:
@@ -112,16 +126,20 @@ class Operator:
             node, f"case/{case.began}", 0.5 * settings.response_s, 1.5 * settings.response_s
         )
         self._tools.timeline.after(delay_s, lambda: self._hands_on(case, self._look))
+        self._tools.timeline.after(
+            self._tools.draw(node, f"drain/{case.began}", 0.5 * settings.drain_s, 1.5 * settings.drain_s),
+            lambda: self._go_on(case, self._drain_early),
+        )
         self._enter(case, "waiting")
 
-    def _hands_on(self, case: _Case, then: Callable[[_Case], None]) -> None:
+    def _hands_on(self, case: _Case, then: Callable[[_Case], object]) -> None:
         """When somebody has time for it."""
         who = self._free_at.index(min(self._free_at))
         begins = max(self._tools.timeline.now, self._free_at[who])
         self._free_at[who] = begins + self._settings.work_s
         self._tools.timeline.at(self._free_at[who], lambda: self._go_on(case, then))
 
-    def _go_on(self, case: _Case, then: Callable[[_Case], None]) -> None:
+    def _go_on(self, case: _Case, then: Callable[[_Case], object]) -> None:
         if self._open.get(case.node) is case:
             if self._tools.view(case.node) is None or case.node not in self._tools.machines:
                 self._close(case)
@@ -156,18 +174,36 @@ class Operator:
             # A rack, a leaf or a rollout: nothing is done to single nodes before that is over.
             self._tools.timeline.at(over_at + MINUTE_S, lambda: self._hands_on(case, self._look))
             return
-        verdict = self._tools.verdict(case.node)
-        if verdict is not None and verdict.level is Level.DRAIN:
-            case.code = verdict.code
-        else:
-            case.code = slurm_reason_code(view.reason) or reason_code(view.reason)[0]
-        if "DRAIN" not in view.state:
-            if not self._tools.set_state(case.node, "DRAIN", f"operator: {case.code}", ACTOR):
-                self._hands_on(case, self._look)
-                return
-            self._act(case, "drain")
+        case.code = self._code(view)
+        if "DRAIN" not in view.state and not self._drain(case):
+            self._hands_on(case, self._look)
+            return
         self._enter(case, "draining")
         self._tools.when_idle(case.node, lambda: self._go_on(case, self._reboot))
+
+    def _drain_early(self, case: _Case) -> None:
+        """A node that is DOWN takes no jobs and may come back by itself."""
+        view = self._tools.view(case.node)
+        if view is not None and not view.state & _OUT:
+            self._drain(case)
+
+    def _drain(self, case: _Case) -> bool:
+        """Keep jobs off a node that is broken; True where it is drained then."""
+        view = self._tools.view(case.node)
+        if view is None or "DRAIN" in view.state or not self._needs_a_person(view):
+            return view is not None and "DRAIN" in view.state
+        code = self._code(view)
+        if not self._tools.set_state(case.node, "DRAIN", f"{_REASON}{code}", ACTOR):
+            return False
+        self._act(case, "drain")
+        return True
+
+    def _code(self, view: NodeView) -> str:
+        verdict = self._tools.verdict(view.name)
+        if verdict is not None and verdict.level is Level.DRAIN:
+            return verdict.code
+        reason = view.reason.removeprefix(_REASON)
+        return slurm_reason_code(view.reason) or reason_code(view.reason)[0] or reason
 
     def _reboot(self, case: _Case) -> None:
         self._enter(case, "reboot")
@@ -203,6 +239,11 @@ class Operator:
         if verdict is None or silent or verdict.level is Level.DRAIN:
             case.code = verdict.code if verdict is not None and verdict.code else case.code
             self._escalate(case)
+        elif (
+            self._tools.timeline.now - self._past.get((case.node, case.code), 0.0) < self._settings.remember_s
+        ):
+            # It was mended like this days ago.
+            self._escalate(case)
         else:
             self._return(case)
 
@@ -229,6 +270,8 @@ class Operator:
     def _return(self, case: _Case) -> None:
         """Give it back; the case is over, named by what it went back after."""
         self._enter(case, case.did or "person")
+        if case.did != "rma":
+            self._past[case.node, case.code] = self._tools.timeline.now
         self._act(case, "return")
         self._tools.give_back(case.node)
         # A new case must not open for what is being undone right now.

@@ -91,6 +91,12 @@ def test_a_fault_that_a_boot_hides_comes_back_later() -> None:
     timeline.run_until(START_S + 600)
     assert fault.shown
     assert not machines.usable("n1")
+    for number in range(2):
+        machines.reboot("n1")
+        timeline.run_until(START_S + 2000 * (number + 1))
+    machines.reboot("n1")
+    timeline.run_until(timeline.now + 50)
+    assert fault.shown
 
 
 def test_a_flap_goes_and_comes_and_in_the_end_stays_away() -> None:
