@@ -67,16 +67,19 @@ def _take_verdict(draft: Draft, view: NodeView) -> None:
 
 def _take_slurm_reason(draft: Draft, view: NodeView) -> None:
     owner = draft.owner(view)
-    code = ""
+    code, stale = "", False
     if owner is Owner.SLURM:
         code = slurm_reason_code(view.reason)
     elif owner is Owner.TOOL:
         code = "FOREIGN_TOOL"
+    elif stale := _down_under_a_stale_reason(draft, view, owner):
+        code = slurm_reason_code(view.reason.split(" : ")[-1]) or "NO_RESPONSE"
     wanted = (code and draft.policy.adopt_slurm) or owner is Owner.TOOL
     if wanted and understood(view):
         key = (view.name, code, NO_COMPONENT)
         if key not in draft.findings_by_node.get(view.name, {}):
-            since = view.reason_at_s if view.reason_at_s is not None else draft.now
+            # Under a stale reason the time is that of the drain that is over.
+            since = draft.now if stale or view.reason_at_s is None else view.reason_at_s
             draft.put_finding(
                 Finding(*key, Level.DRAIN, view.reason[:200], SLURM_SAYS, min(since, draft.now))
             )
@@ -87,6 +90,16 @@ def _take_slurm_reason(draft: Draft, view: NodeView) -> None:
     for finding in draft.findings_of(view.name):
         if finding.boot_id == SLURM_SAYS and finding.code != code:
             draft.put_finding(replace(finding, cleared_at=draft.now))
+
+
+def _down_under_a_stale_reason(draft: Draft, view: NodeView, owner: Owner) -> bool:
+    """Slurm took a node in service down and left, or only added to, the reason of our drain that is over.
+
+    24.11 and 25.11 without accounting keep a reason until the next job starts (measured). Without a case of
+    ours such a node would be nobody's: our text, and no drain.
+    """
+    no_drain = "DOWN" in view.state and "DRAIN" not in view.state
+    return owner is Owner.OURS and no_drain and view.name not in draft.incidents
 
 
 def _not_begun(incident: Incident, owner: Owner) -> bool:

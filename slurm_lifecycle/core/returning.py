@@ -5,7 +5,7 @@ from slurm_lifecycle.core.draft import Draft
 from slurm_lifecycle.core.fault_catalog import Level, fault_for
 from slurm_lifecycle.core.formats import make_reason
 from slurm_lifecycle.core.intake import precedence
-from slurm_lifecycle.core.model import Incident, NodeView, Owner, Rung, Step, Verdict
+from slurm_lifecycle.core.model import AttemptOutcome, Incident, NodeView, Owner, Rung, Step, Verdict
 from slurm_lifecycle.core.ownership import is_drained
 from slurm_lifecycle.core.plan import Drain, RemoveFence, Undrain
 from slurm_lifecycle.core.transitions import update
@@ -92,6 +92,11 @@ def _wait(draft: Draft, incident: Incident, view: NodeView, problem: str) -> Non
 def _failed(draft: Draft, incident: Incident, view: NodeView, verdict: Verdict) -> None:
     """Checks failed: the next rung, of the worse class's path where the fault is another one now."""
     why = f"checks failed: {verdict.code} {verdict.component}"
+    last = next(reversed(draft.attempts_of(incident)), None)
+    if last is not None and last.outcome is AttemptOutcome.AMBIGUOUS:
+        # It came back after its deadline and was checked for that. Left open to doubt, it would be sent to
+        # the same checks for ever, and never a rung higher.
+        draft.resolve(last, AttemptOutcome.FAILED, "came back after its deadline, and its checks failed")
     new_class = fault_for(verdict.code).fault_class
     # A check without a repair before it is not tried again: the next place of the path follows.
     index = incident.path_index + 1 if incident.rung is Rung.VERIFY else incident.path_index
