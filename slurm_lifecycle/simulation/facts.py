@@ -246,7 +246,8 @@ class Facts:
         self.repairs[effect.node] = Repair(effect.rung, self.now)
 
     def person_takes(self, node: str, reason: str) -> None:
-        """A person drained the node or set it DOWN."""
+        """A person drained the node or set it DOWN: how it goes back is theirs from now on."""
+        self.repairs.pop(node, None)
         self.foreign[node] = (reason, *_A_PERSONS_REBOOT)
 
     def person_returns(self, node: str) -> None:

@@ -175,11 +175,13 @@ class Agreement(Oracle):
             if "slc1[" in view.comment and node not in facts.journal.holds():
                 return "a mark without a case", view.comment
             return None
-        if case.hold == "foreign" and case.step == "held" and not facts.persons(node):
+        under_way = bool(facts.journal.unresolved().get(node))
+        foreign = case.hold == "foreign" and case.step == "held"
+        # What is under way is waited for before the case goes on.
+        if foreign and not facts.persons(node) and not under_way:
             return "held for a person who is not there", case.id
         rebooting = view.state & {"REBOOT_ISSUED", "REBOOT_REQUESTED"}
-        busy = bool(facts.journal.unresolved().get(node)) or bool(rebooting)
-        in_repair = case.step in ("repairing", "verifying") and not busy
+        in_repair = case.step in ("repairing", "verifying") and not under_way and not rebooting
         if in_repair and "DRAIN" not in view.state and self._may_drain(node):
             return f"{case.step} without a drain", case.id
         return None

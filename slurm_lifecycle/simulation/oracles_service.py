@@ -53,13 +53,16 @@ class SeenInService(Oracle):
         """Nothing was read yet."""
         super().__init__(facts)
         self._seen: dict[str, int] = {}
+        self._reads = 0
 
     def ticked(self, tick: TickFacts) -> None:
         """What this tick read, then what it closed."""
         slurm = self.facts.slurm
         assert slurm is not None
-        if tick.result is None:
+        if slurm.whole_reads == self._reads:
+            # It ended before it had read everything.
             return
+        self._reads = slurm.whole_reads
         fenced = {
             node
             for name, one in slurm.delivered_reservations.items()
@@ -68,10 +71,11 @@ class SeenInService(Oracle):
         }
         well = {name for name, view in slurm.delivered.items() if not view.state & OUT and name not in fenced}
         self._seen = {name: self._seen.get(name, 0) + 1 for name in sorted(well)}
-        for incident in tick.result.plan.incidents:
+        for incident in tick.result.plan.incidents if tick.result is not None else ():
             if incident.step is not Step.CLOSED or incident.outcome not in ("returned", "lifted"):
                 continue
             self.judged += 1
+            assert tick.result is not None
             was = tick.result.records.incidents.get(incident.node)
             if incident.outcome == "lifted" and (was is None or was.step is not Step.RETURNING):
                 # Let go before anything was done to it.

@@ -6,6 +6,7 @@ from slurm_lifecycle.core.fault_catalog import DrainedBy, fault_for
 from slurm_lifecycle.core.model import Verb
 from slurm_lifecycle.core.policy import Mode
 from slurm_lifecycle.service.reconciler import TickResult
+from slurm_lifecycle.simulation.facts import spoken
 from slurm_lifecycle.simulation.faults import HostEffect
 from slurm_lifecycle.simulation.happenings import RUNGS
 from slurm_lifecycle.simulation.journal import Case
@@ -13,7 +14,7 @@ from slurm_lifecycle.simulation.oracles import Oracle
 from slurm_lifecycle.simulation.safety_world import World
 
 # A round is three ticks. A repair may take its whole deadline, and several follow one another.
-ROUNDS = 500
+ROUNDS = 300
 TICKS_AT_REST = 12
 _PACES_S = (10.0, 20.0, 60.0)
 
@@ -41,8 +42,7 @@ def stop_trouble(world: World) -> None:
     for job_id in sorted(world.ctld.jobs()):
         world.hands.end_job(job_id)
     world.note("", "---- faults stop")
-    policy = replace(world.policy, mode=Mode.ACT, rungs=RUNGS, partitions=("*",), adopt_slurm=True)
-    world.restart(replace(policy, adopt_tools=("NHC:",)))
+    world.restart(replace(world.policy, mode=Mode.ACT, rungs=RUNGS, partitions=("*",), adopt_slurm=True))
 
 
 def comes_to_rest(world: World, oracle: Oracle) -> None:
@@ -110,21 +110,31 @@ def _people_act(world: World, *, technicians: bool, number: int) -> None:
     for job_id in sorted(world.ctld.jobs()):
         hands.end_job(job_id)
     if number % 2 == 0:
-        _people_let_go(world, technicians=technicians)
+        _people_let_go(world)
 
 
-def _people_let_go(world: World, *, technicians: bool) -> None:
+def _people_let_go(world: World) -> None:
     """Whoever is called looks, and lets go what is well; what is broken waits for a part."""
     cases = world.journal.open_cases()
     for node in sorted(world.journal.holds()):
         world.hands.ask(Verb.RELEASE, node)
     for node, case in cases.items():
         waits = case.step in ("held", "awaiting_person") and case.hold != "foreign"
-        gone = node not in world.machines
-        if gone or (waits and (technicians or not world.machines.faulty(node))):
+        if node not in world.machines:
             world.hands.ask(Verb.RELEASE, node)
+        elif waits and not world.machines.faulty(node):
+            _let_go(world, node)
     if world.journal.trips():
         world.hands.ask(Verb.BREAKER_RESET, "")
+
+
+def _let_go(world: World, node: str) -> None:
+    """A node that is well goes on; what its agent has seen may need one more boot to be gone."""
+    said = spoken(world.ctld.view(node))
+    if said is not None and said.level == "drain" and world.machines.machine(node).up:
+        world.machines.power_cycle(node)
+    else:
+        world.hands.ask(Verb.RELEASE, node)
 
 
 def _at_rest(world: World, *, technicians: bool) -> bool:
@@ -134,11 +144,18 @@ def _at_rest(world: World, *, technicians: bool) -> bool:
     if technicians:
         return not cases and all(world.ctld.in_service(node) for node in world.ctld.views())
     in_rma = {node for node, case in cases.items() if _in_rma(world, node, case)}
+    # Slurm does not let a node go whose GPUs are missing, whoever drained it.
+    in_rma |= {node for node in world.machines.names() if _persons_and_broken(world, node)}
     # Nodes that wait for a part may take all places of those that may be out: then other faults of classes
     # with a common cause wait in service for the technicians.
     waiting = {node for node, case in cases.items() if in_rma and _waits_for_a_place(case)}
     out = {node for node in world.ctld.views() if not world.ctld.in_service(node)}
     return out <= in_rma and set(cases) <= in_rma | waiting
+
+
+def _persons_and_broken(world: World, node: str) -> bool:
+    refused = "INVALID_REG" in world.ctld.view(node).state
+    return refused and world.machines.faulty(node) and world.facts.persons(node)
 
 
 def _waits_for_a_place(case: Case) -> bool:

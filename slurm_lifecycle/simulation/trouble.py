@@ -107,6 +107,7 @@ class TroubledSlurm:
         between: something else that happens in the world, called before a read now and then.
         delivered: the nodes as last told to the daemon; delivered_reservations likewise.
         old_read: something in its last look at the whole cluster was old.
+        whole_reads: such looks so far.
     """
 
     def __init__(self, inner: Slurm, timeline: Timeline, troubles: Troubles, watcher: Watcher) -> None:
@@ -117,6 +118,7 @@ class TroubledSlurm:
         self.between: Callable[[], None] = lambda: None
         self.delivered: Mapping[str, NodeView] = {}
         self.old_read = False
+        self.whole_reads = 0
         self.delivered_reservations: Mapping[str, ReservationView] = {}
         self._inner = inner
         self._timeline = timeline
@@ -195,6 +197,7 @@ class TroubledSlurm:
         assert self._last_reservations is not None
         if observing:
             self.delivered_reservations = self._last_reservations
+            self.whole_reads += 1
         self._watcher.looked("reservations", "")
         return self._last_reservations
 
