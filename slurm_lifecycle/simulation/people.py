@@ -43,7 +43,7 @@ class OnCallSettings:
 
     Attributes:
         response_s: from a page until somebody looks, on average; drawn between half and one and a half of it.
-        work_s: hands-on time for one node.
+        work_s: hands-on time for one node; one person works on one node at a time.
         reinstall_s: for installing a node by hand.
         again_s: what still waits after so long is looked at again.
     """
@@ -81,6 +81,7 @@ class OnCall:
         self._settings = settings
         self._standing = standing
         self._looks: dict[str, int] = {}
+        self._free_at = 0.0
 
     def on_page(self, notice: Notice) -> None:
         """A page arrives; somebody looks some time later."""
@@ -96,7 +97,7 @@ class OnCall:
         if word == "breaker":
             self._breaker(rest.rpartition(":")[0])
         elif word == "busy":
-            self._tools.take_jobs_off(notice.node)
+            self._take_hanging_off(notice.node)
         elif word == "waits":
             self._waits(notice.node, notice.key, rest.split(":")[1] if ":" in rest else "")
         elif notice.node:
@@ -108,6 +109,12 @@ class OnCall:
             self._tools.timeline.after(self._settings.again_s, lambda: self._again(notice))
         elif any(one.key == notice.key for one in self._standing()):
             self.on_page(notice)
+
+    def _take_hanging_off(self, node: str) -> None:
+        """Whoever looks sees whether the job makes steps; one that does is left to its end."""
+        strikes = self._tools.machines.strikes
+        if any(strikes.blame(job.job_id, job.restarts) for job in self._tools.ctld.jobs_on(node)):
+            self._tools.take_jobs_off(node)
 
     def _breaker(self, scope: str) -> None:
         """Reset when what struck many nodes at once is over."""
@@ -135,7 +142,10 @@ class OnCall:
             self._later(lambda: self._see_to(node, lambda up: self._judge(node, case, up)))
 
     def _later(self, then: Callable[[], None]) -> None:
-        self._tools.timeline.after(self._settings.work_s, then)
+        """When there has been time for it: one pair of hands works on one node at a time."""
+        timeline = self._tools.timeline
+        self._free_at = max(timeline.now, self._free_at) + self._settings.work_s
+        timeline.at(self._free_at, then)
 
     def _release(self, node: str, why: str) -> None:
         self._tools.ask(Verb.RELEASE, node, ACTOR, why)

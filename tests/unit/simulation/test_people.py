@@ -10,7 +10,7 @@ from slurm_lifecycle.core.plan import Notice
 from slurm_lifecycle.ports import TicketFacts
 from slurm_lifecycle.simulation.arrivals import Arrivals, FaultRates, switch_loss
 from slurm_lifecycle.simulation.bmc import BmcSettings
-from slurm_lifecycle.simulation.faults import DAY_S, HOUR_S
+from slurm_lifecycle.simulation.faults import DAY_S, HOUR_S, KINDS
 from slurm_lifecycle.simulation.fleet import Fleet, FleetSettings
 from slurm_lifecycle.simulation.people import (
     Admin,
@@ -153,12 +153,17 @@ def test_a_breaker_is_reset_when_the_common_cause_is_over(town: Town) -> None:
 def test_a_job_that_hangs_on_a_dead_gpu_is_taken_off(town: Town) -> None:
     keeps = town.ctld.submit(JobSpec("a", nodelist=("n1",)))
     loses = town.ctld.submit(JobSpec("b", nodelist=("n2",), requeue=False))
+    works = town.ctld.submit(JobSpec("c", nodelist=("n3",)))
     town.pass_time(5)
-    town.page("busy:n1.1")
-    town.page("busy:n2.1", node="n2")
+    hang = replace(KINDS["gpu_hang"], hang_s=DAY_S)
+    for node in ("n1", "n2", "n3"):
+        town.page(f"busy:{node}.1", node=node)
+        if node != "n3":
+            fault_with(town.machines, node, hang, 0.0)
     town.pass_time(950)
     assert town.ctld.jobs()[keeps].restarts == 1
     assert loses not in town.ctld.jobs()
+    assert town.ctld.jobs()[works].state == "RUNNING"
 
 
 def test_who_waits_for_a_good_verdict_gets_an_agent_or_power(town: Town) -> None:
@@ -170,6 +175,16 @@ def test_who_waits_for_a_good_verdict_gets_an_agent_or_power(town: Town) -> None
     assert town.machines.machine("n1").agent
     assert town.machines.usable("n2")
     assert sorted(town.asked) == [("release", "n1", "oncall"), ("release", "n2", "oncall")]
+
+
+def test_whoever_is_on_call_works_on_one_node_at_a_time() -> None:
+    town = Town(30)
+    for name in town.machines.names():
+        town.page(f"waits:{name}.1:refused:1", node=name)
+    town.pass_time(900 + 60 * 12)
+    assert 0 < len(town.asked) < 30
+    town.pass_time(60 * 30)
+    assert len(town.asked) == 30
 
 
 def test_power_works_although_the_controller_does_not(town: Town) -> None:
