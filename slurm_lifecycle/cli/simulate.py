@@ -57,9 +57,9 @@ _KEPT_S = 180 * 86400.0
 def simulate(ctx: click.Context, /, **options: Any) -> None:
     """What would a policy have cost? Several policies side by side, on a simulated fleet.
 
-    The real planner, reconciler, executor and store run over simulated nodes, jobs, faults and people; no real
-    cluster is touched. The same seed brings the same faults to every policy. Ctrl-C shows what has ended so
-    far, marked as partial (exit 130).
+    The real planner, reconciler, executor and store run over simulated nodes, jobs, faults and people; no
+    real cluster is touched. The same seed brings the same faults to every policy. Ctrl-C shows what has
+    ended so far, marked as partial (exit 130).
     """
     if options["listing"]:
         _list(options["as_json"])
@@ -91,12 +91,12 @@ def simulate(ctx: click.Context, /, **options: Any) -> None:
 
 
 def _list(as_json: bool) -> None:
-    from slurm_lifecycle.simulation.policy_files import POLICIES, load_policy
+    from slurm_lifecycle.simulation.policy_files import DEFAULT_POLICIES, POLICIES, load_policy
     from slurm_lifecycle.simulation.site_files import SCENARIOS, load_site, shipped
     from slurm_lifecycle.simulation.study import described
 
     sites = {name: load_site(name) for name in shipped(SCENARIOS)}
-    policies = {name: load_policy(name) for name in shipped(POLICIES)}
+    policies = {name: load_policy(name) for name in DEFAULT_POLICIES}
     if as_json:
         emit_json(
             {

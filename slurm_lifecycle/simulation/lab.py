@@ -179,8 +179,6 @@ class Lab:
 
     def _begin(self, specs: Sequence[NodeSpec], standby: int) -> None:
         fleet, site = self.fleet, self.site
-        fleet.machines.start()
-        fleet.agents.start()
         arrivals = Arrivals(fleet.machines, _rates(site))
         arrivals.on_alarm.append(fleet.agents.false_alarm)
         arrivals.start()

@@ -25,6 +25,8 @@ ENDED_BY = {
     "requeued": "requeue",
     "failed": "unknown",
 }
+# Between two tries of a job that fails whenever it starts.
+LONGEST_PATIENCE_S = 3600.0
 # Users of the simulated cluster, one for each class of jobs.
 FIRST_UID = 10_000
 
@@ -59,11 +61,13 @@ class Training:
         cause: of its last interruption, "" before the first.
         missing: nodes that it asked for and lacks since `missing_since`.
         stalled_at: since when the present run makes no progress any more.
+        in_vain: runs in a row in which not a step was made.
     """
 
     __slots__ = (
         "cause",
         "end",
+        "in_vain",
         "job_id",
         "kept",
         "kind",
@@ -93,6 +97,7 @@ class Training:
         self.cause = ""
         self.missing = 0
         self.missing_since = 0.0
+        self.in_vain = 0
         self.end: Event | None = None
 
     @property
@@ -252,9 +257,14 @@ class Workload:
             return
         if not job.again:
             del self._by_job[job.id]
-            self._timeline.after(training.kind.resubmit_s, lambda: self._submit(training))
+            self._timeline.after(self._patience_s(training), lambda: self._submit(training))
         else:
             self._timeline.after(training.kind.resubmit_s, lambda: self._see_to(training, job.id))
+
+    def _patience_s(self, training: Training) -> float:
+        """Whoever sees a job fail at once, again and again, tries it less and less often."""
+        waits_s = training.kind.resubmit_s * 2.0 ** min(training.in_vain, 20)
+        return max(training.kind.resubmit_s, min(waits_s, LONGEST_PATIENCE_S))
 
     def _over(self, training: Training) -> None:
         self._wait_so_far(training)
@@ -272,6 +282,7 @@ class Workload:
         books.interruptions[cause] = books.interruptions.get(cause, 0) + 1
         productive, every = training.productive_s(now), training.kind.checkpoint_s
         safe = floor(productive / every) * every
+        training.in_vain = 0 if productive > 0.0 else training.in_vain + 1
         self._keep(training, safe)
         began = training.started_at + training.kind.restart_s
         hung_or_undone = max(0.0, now - began - safe)
