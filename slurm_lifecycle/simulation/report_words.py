@@ -23,6 +23,8 @@ NBSP = "\u00a0"
 _TEXT_LIMIT = 400
 # With more policies than these beside it, the best is compared with the next and with the worst.
 _NAMED_OTHERS = 4
+# Shares of what was lost that are nearer than this are called the same.
+_SAME = 0.0005
 _WORDS = {
     "rma": "RMA",
     "in_service": "in service",
@@ -147,22 +149,23 @@ def answer(comparison: Comparison) -> tuple[str, list[str]]:
     amount = f"{number(least.mean)} GPU-hours ({percent(of_fleet)} of the fleet's)"
     if len(rated) == 1:
         return f"{name(best.name)} lost {amount}.", _asides(best, least, rated)
-    others = [_against(least, other, total) for other, total in rated[1:]]
+    first = [name(one.name) for one, total in rated if _saved(least, total) < _SAME]
+    others = [_against(least, other, total) for other, total in rated[len(first) :]]
     if len(others) > _NAMED_OTHERS:
         others = [f"{others[0]}, the next best,", f"{others[-1]}, the worst"]
-    against = listed(others)
-    return f"{name(best.name)} lost the least: {amount}, {against}.", _asides(best, least, rated)
+    each = amount if len(first) == 1 else f"{amount} each"
+    if not others:
+        return f"{listed(first)} lost the same: {each}.", _asides(best, least, rated)
+    return f"{listed(first)} lost the least: {each}, {listed(others)}.", _asides(best, least, rated)
+
+
+def _saved(least: Spread, total: Spread) -> float:
+    return 1.0 - least.mean / total.mean
 
 
 def _against(least: Spread, other: Contender, total: Spread) -> str:
-    saved = 100.0 * (1.0 - least.mean / total.mean)
-    if saved < 0.05:
-        return f"as much as {name(other.name)}"
-    return (
-        f"{saved:.0f}{NBSP}% less than {name(other.name)}"
-        if saved >= 1
-        else f"{saved:.1f}{NBSP}% less than {name(other.name)}"
-    )
+    saved = 100.0 * _saved(least, total)
+    return f"{saved:.{0 if saved >= 1 else 1}f}{NBSP}% less than {name(other.name)}"
 
 
 def _asides(best: Contender, least: Spread, rated: Sequence[tuple[Contender, Spread]]) -> list[str]:
@@ -178,7 +181,7 @@ def _asides(best: Contender, least: Spread, rated: Sequence[tuple[Contender, Spr
     if lucky:
         seeds = listed([str(seed) for seed in lucky])
         said += f". It is so on average: another policy lost less with seed {seeds}"
-    elif len(rated) > 1 and len(best.runs) > 1:
+    elif len(rated) > 1 and len(best.runs) > 1 and _saved(least, rated[1][1]) >= _SAME:
         said += f". It lost the least with every one of the {len(best.runs)} seeds"
     return [f"{said}.", *_standby_aside(rated)]
 

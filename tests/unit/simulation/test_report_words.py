@@ -146,7 +146,9 @@ def test_among_many_policies_the_next_and_the_worst_are_named() -> None:
 
 def test_policies_that_lose_the_same_are_not_told_apart() -> None:
     first, _ = _answer(study(_losing("a", 1, 96.0), _losing("b", 1, 96.0)))
-    assert first == "a lost the least: 96 GPU-hours (5.0 % of the fleet's), as much as b."
+    assert first == "a and b lost the same: 96 GPU-hours (5.0 % of the fleet's) each."
+    first, _ = _answer(study(_losing("a", 1, 96.0), _losing("b", 1, 48.0), _losing("c", 1, 48.0)))
+    assert first == "b and c lost the least: 48 GPU-hours (2.5 % of the fleet's) each, 50 % less than a."
 
 
 def test_one_policy_alone_is_compared_with_none() -> None:
