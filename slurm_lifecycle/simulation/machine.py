@@ -263,7 +263,7 @@ class Machines:
 
     def _booted(self, machine: Machine, new_id: str, took: float) -> None:
         machine.booting, machine.stuck = None, False
-        machine.up = machine.slurmd = True
+        machine.up = True
         machine.agent = machine.agent_starts
         machine.boots += 1
         machine.boot_id = new_id
@@ -274,6 +274,7 @@ class Machines:
                 self.clear(machine.name, key, machine.rung)
             else:
                 self._after_boot(machine, fault)
+        machine.slurmd = True
         for told in self.on_boot:
             told(machine)
         self._register(machine)
@@ -317,11 +318,6 @@ class Machines:
         fault.cleared_at, fault.cleared_by = self.timeline.now, by
         for told in self.on_cleared:
             told(fault)
-
-    def clear_all(self, name: str, by: str = "time") -> None:
-        """Nothing is wrong with it any more."""
-        for key in sorted(self._all[name].faults):
-            self.clear(name, key, by)
 
     def _show(self, machine: Machine, fault: Fault) -> None:
         fault.event = None

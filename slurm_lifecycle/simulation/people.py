@@ -14,7 +14,7 @@ from slurm_lifecycle.simulation.agent import NodeAgents
 from slurm_lifecycle.simulation.faults import HOUR_S, MINUTE_S
 from slurm_lifecycle.simulation.manual import Operator, OperatorSettings
 from slurm_lifecycle.simulation.technician import Technician, TechnicianSettings
-from slurm_lifecycle.simulation.toolbox import Toolbox, nobody_listens
+from slurm_lifecycle.simulation.toolbox import Toolbox
 
 __all__ = [
     "Admin",
@@ -26,7 +26,6 @@ __all__ = [
     "Technician",
     "TechnicianSettings",
     "Toolbox",
-    "nobody_listens",
 ]
 
 ACTOR = "oncall"

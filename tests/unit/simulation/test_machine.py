@@ -151,6 +151,17 @@ def test_a_machine_that_boots_behind_a_dead_cable_registers_when_it_is_back() ->
     assert ctld.words("n1")[-1] == "registered 8"
 
 
+def test_a_boot_that_brings_the_network_back_registers_once_and_after_its_own_hooks() -> None:
+    timeline, ctld, machines = toy_fleet()
+    fault_with(machines, "n1", "nic_dead", 0.99)
+    before: list[list[str]] = []
+    machines.on_boot.append(lambda machine: before.append(ctld.words(machine.name)))
+    machines.replace_parts("n1")
+    timeline.run_until(START_S + 1000)
+    assert before == [["silent", "silent"]]
+    assert ctld.words("n1") == ["silent", "silent", "registered 8"]
+
+
 def test_a_host_that_reboots_by_itself_registers_a_new_boot() -> None:
     timeline, ctld, machines = toy_fleet()
     fault_with(machines, "n1", "cpu_machine_check", 0.0)

@@ -286,9 +286,9 @@ def test_every_deed_is_done_and_in_the_end_undone() -> None:
     admin = Admin(town.tools, AdminSettings(per_1000_node_days=ALL_DEEDS, lasts_s=(600.0, HOUR_S)))
     admin.start()
     for _ in range(40):
-        fault_with(town.machines, "n3", "gpu_hang", 0.0)
+        fault = fault_with(town.machines, "n3", "gpu_hang", 0.0)
         town.pass_time(DAY_S / 2)
-        town.machines.clear_all("n3")
+        town.machines.clear("n3", fault.key)
         town.pass_time(DAY_S / 2)
     admin.stop()
     town.pass_time(DAY_S)
