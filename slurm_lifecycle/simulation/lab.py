@@ -14,6 +14,7 @@ from pathlib import Path
 from slurm_lifecycle.core.model import Verb
 from slurm_lifecycle.core.plan import Notice
 from slurm_lifecycle.core.policy import DAY_S, Mode, Policy
+from slurm_lifecycle.service.daemon import SystemClock
 from slurm_lifecycle.service.reconciler import TickResult
 from slurm_lifecycle.simulation.accounts import Accounts
 from slurm_lifecycle.simulation.arrivals import (
@@ -44,7 +45,6 @@ from slurm_lifecycle.simulation.site_files import domain_name
 from slurm_lifecycle.simulation.slurmctld.settings import NodeSpec, SlurmConf
 from slurm_lifecycle.simulation.standby import Standby
 from slurm_lifecycle.simulation.ticking import Ticker
-from slurm_lifecycle.simulation.timeline import Timeline
 from slurm_lifecycle.simulation.workload import Workload
 
 HOUR_S = 3600.0
@@ -52,21 +52,6 @@ HOUR_S = 3600.0
 _SLICE_S = 6 * HOUR_S
 # The store is written thousands of times; on a tmpfs that costs no disk.
 _TMPFS = Path("/dev/shm")
-
-
-class VirtualClock:
-    """The daemon's clock: the timeline's."""
-
-    def __init__(self, timeline: Timeline) -> None:
-        """Bind to a timeline."""
-        self._timeline = timeline
-
-    def now(self) -> float:
-        """Seconds since the epoch."""
-        return self._timeline.now
-
-    def sleep(self, seconds: float) -> None:
-        """The ticker lets time pass, not the daemon."""
 
 
 def node_specs(site: Site, standby: int) -> tuple[NodeSpec, ...]:
@@ -174,7 +159,7 @@ class Lab:
             tickets=fleet.desk,
             notifier=fleet.desk,
             node_command=fleet.desk,
-            clock=VirtualClock(fleet.timeline),
+            clock=SystemClock(wall=self._now, monotonic=self._now),
         )
 
     def _begin(self, specs: Sequence[NodeSpec], standby: int) -> None:
@@ -198,6 +183,9 @@ class Lab:
         self.workload.begin()
 
     # ------------------------------------------------------------ while it runs
+
+    def _now(self) -> float:
+        return self.timeline.now
 
     def _tick(self) -> TickResult:
         result = self.daemon.tick()
