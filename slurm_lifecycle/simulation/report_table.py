@@ -32,6 +32,9 @@ from slurm_lifecycle.simulation.results import RunResult, Study
 
 Measure = Callable[[RunResult], float]
 NOTHING = "–"
+# Actions in the order of a node's way out and back, and what is added to one that a person did.
+ACTIONS = ("drain", "gpu_reset", "reboot", "power", "reimage", "diagnose", "reseat", "rma", "return")
+BY_HAND = " by hand"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +162,17 @@ def _hands(comparison: Comparison) -> list[Line]:
             words.number,
         ),
     ]
-    keys = keys_of(runs_of(comparison), lambda run: run.actions)
+    keys = sorted(keys_of(runs_of(comparison), lambda run: run.actions), key=_action_place)
     return lines + [
         _line(comparison, words.word(key), "", _entry("actions", key), words.number, part=True)
         for key in keys
     ]
+
+
+def _action_place(key: str) -> tuple[int, str]:
+    """Actions in the order of a node's way; what a person did beside what the daemon does."""
+    plain = key.removesuffix(BY_HAND)
+    return (ACTIONS.index(plain) if plain in ACTIONS else len(ACTIONS), key)
 
 
 def _entry(field: str, key: str) -> Measure:

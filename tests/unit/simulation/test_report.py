@@ -239,6 +239,28 @@ def test_hot_standby_has_a_line_where_there_is_any() -> None:
     assert cells["hot standby"] == ["0", "38.4"]
 
 
+def test_actions_are_in_the_order_of_a_nodes_way_and_by_hand_beside_them() -> None:
+    actions = {
+        "return": 9,
+        "rma by hand": 1,
+        "rma": 2,
+        "unheard of": 5,
+        "reboot": 7,
+        "drain": 3,
+        "reboot by hand": 8,
+    }
+    labels = list(_comparison(render_report(study(small("a", 1, actions=actions)))))
+    assert labels[labels.index("actions") + 1 :] == [
+        "drain",
+        "reboot",
+        "reboot by hand",
+        "RMA",
+        "RMA by hand",
+        "return",
+        "unheard of",
+    ]
+
+
 def test_only_what_is_best_with_every_seed_is_marked() -> None:
     table = _comparison_table(render_report(_TWO))
     best = {}
