@@ -162,7 +162,7 @@ class Machines:
         """The host dies and stays down until its power is cycled."""
         machine = self._all[name]
         self._down(machine)
-        machine.stuck = True
+        machine.stuck = machine.powered
 
     def power_off(self, name: str) -> None:
         """No power."""
