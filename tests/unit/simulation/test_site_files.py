@@ -100,33 +100,39 @@ def test_rates_of_ones_own_history_take_the_place_of_the_published_ones(tmp_path
     assert site.failures.by_kind == {"gpu_hang": 2.0}
 
 
+FOUR = "nodes = 4\n"
+POWER = FOUR + '[[events]]\nkind = "power"\nat = "1h"\n'
+ROLLOUT = FOUR + '[[events]]\nkind = "driver_rollout"\nat = "1h"\n'
+JOB = FOUR + '[[jobs]]\nname = "a"\n'
+ONE = JOB + "count = 1\n"
 MISTAKES = {
     "nodes = 0": "nodes: ",
     "nodes = 30000": "nodes: ",
     'nodes = "many"': "nodes: ",
-    "nodes = 4\nnodez = 1": "nodez: unknown key; did you mean 'nodes'?",
+    FOUR + "nodez = 1": "nodez: unknown key; did you mean 'nodes'?",
     "days = 3": "nodes: missing; as in nodes = 512",
-    "nodes = 4\ndays = 500": "days: ",
-    "nodes = 4\npartitions = { a = 0.5 }": "partitions: their shares add up to 0.5",
+    FOUR + "days = 500": "days: ",
+    FOUR + "partitions = { a = 0.5 }": "partitions: their shares add up to 0.5",
     "nodes = 1\npartitions = { a = 0.5, b = 0.5 }": "partitions: more of them than nodes",
-    'nodes = 4\n[slurm]\nrelease = "23.02"': "slurm.release: unknown '23.02'",
-    "nodes = 4\n[slurm]\nslurmd_timeout = 300": "slurm.slurmd_timeout: a duration needs a unit",
-    'nodes = 4\n[repair]\nrma_least = "20d"': "repair.rma_least: 20 d is above rma_most = 14 d",
-    "nodes = 4\n[failures.causes]\ngpu = 1.0": "failures.causes.gpu: unknown cause",
-    "nodes = 4\n[failures]\nscale = -1.0": "failures.scale: ",
-    'nodes = 4\n[[events]]\nkind = "flood"\nat = "1h"': "events.0.kind: ",
-    'nodes = 4\n[[events]]\nkind = "power"\nat = "1h"\ndomain = "rack002"': "events.0.domain: unknown 'rack002'",
-    'nodes = 4\n[[events]]\nkind = "driver_rollout"\nat = "1h"\ndomain = "rack001"': "events.0.domain: ",
-    'nodes = 4\n[[jobs]]\nname = "a"\nnodes = 2': "jobs.0: give exactly one of count, per_day and share",
-    'nodes = 4\n[[jobs]]\nname = "a"\ncount = 1': "jobs.0: nodes is missing",
-    'nodes = 4\n[[jobs]]\nname = "a"\ncount = 1\nnodes = 5': "jobs.0.nodes: 5 nodes, and partition batch has 4",
-    'nodes = 4\n[[jobs]]\nname = "a"\ncount = 1\nnodes_min = 3\nnodes_max = 2': "nodes_min = 3 is above nodes_max",
-    'nodes = 4\n[[jobs]]\nname = "a"\nper_day = 1.0\nnodes = 2': "jobs.0: run_time is missing",
-    'nodes = 4\n[[jobs]]\nname = "a"\ncount = 1\nnodes = 2\nrun_time = "2h"\ntime_limit = "1h"': "jobs.0.time_limit: ",
-    'nodes = 4\n[[jobs]]\nname = "a"\ncount = 1\nnodes = 2\npartition = "x"': "jobs.0.partition: unknown 'x'",
-    'nodes = 4\n[[jobs]]\nname = "a b"\ncount = 1\nnodes = 2': "jobs.0.name: ",
-    'nodes = 4\n[[jobs]]\nname = "a"\nper_day = 10000.0\nnodes = 2\nrun_time = "1min"\n[[jobs]]\nname = "a"\ncount = 1\n'
-    "nodes = 1": "jobs.1.name: 'a' is there twice",
+    FOUR + '[slurm]\nrelease = "23.02"': "slurm.release: unknown '23.02'",
+    FOUR + "[slurm]\nslurmd_timeout = 300": "slurm.slurmd_timeout: a duration needs a unit",
+    FOUR + '[repair]\nrma_least = "20d"': "repair.rma_least: 20 d is above rma_most = 14 d",
+    FOUR + "[failures.causes]\ngpu = 1.0": "failures.causes.gpu: unknown cause",
+    FOUR + "[failures]\nscale = -1.0": "failures.scale: ",
+    FOUR + '[[events]]\nkind = "flood"\nat = "1h"': "events.0.kind: ",
+    POWER + 'domain = "rack002"': "events.0.domain: unknown 'rack002'",
+    ROLLOUT + 'domain = "rack001"': "events.0.domain: ",
+    JOB + "nodes = 2": "jobs.0: give exactly one of count, per_day and share",
+    ONE: "jobs.0: nodes is missing",
+    ONE + "nodes = 5": "jobs.0.nodes: 5 nodes, and partition batch has 4",
+    ONE + "nodes_min = 3\nnodes_max = 2": "nodes_min = 3 is above nodes_max",
+    JOB + "per_day = 1.0\nnodes = 2": "jobs.0: run_time is missing",
+    ONE + 'nodes = 2\nrun_time = "2h"\ntime_limit = "1h"': "jobs.0.time_limit: ",
+    ONE + 'nodes = 2\npartition = "x"': "jobs.0.partition: unknown 'x'",
+    FOUR + '[[jobs]]\nname = "a b"\ncount = 1\nnodes = 2': "jobs.0.name: ",
+    ONE + 'nodes = 1\n[[jobs]]\nname = "a"\ncount = 1\nnodes = 1': "jobs.1.name: 'a' is there twice",
+    FOUR + "[[jobs]]\nname = 'a'\nper_day = 9000.0\nnodes = 1\nrun_time = '1h'\n[[jobs]]\nname = 'b'\n"
+    "per_day = 9000.0\nnodes = 1\nrun_time = '1h'": "jobs: 504000 jobs would be started",
     "nodes = [": "not valid TOML",
 }
 

@@ -7,7 +7,7 @@ from math import isclose
 import pytest
 
 from slurm_lifecycle.simulation.site import JobClass
-from slurm_lifecycle.simulation.slurmctld import NodeSpec, SlurmConf, Slurmctld
+from slurm_lifecycle.simulation.slurmctld import Job, NodeSpec, SlurmConf, Slurmctld
 from slurm_lifecycle.simulation.streams import stream
 from slurm_lifecycle.simulation.timeline import Timeline
 from slurm_lifecycle.simulation.workload import LONGEST_PATIENCE_S, Workload
@@ -152,9 +152,11 @@ def test_slurm_requeues_where_the_job_allows_it_and_the_time_limit_ends_it() -> 
 
 def test_who_fails_at_every_start_is_tried_less_and_less_often() -> None:
     stage = Stage(ENDLESS)
-    stage.ctld.on_job_start.append(
-        lambda job: stage.timeline.after(60.0, lambda: stage.ctld.job_exits(job.id, "failed")) and None
-    )
+
+    def fails_soon(job: Job) -> None:
+        stage.timeline.after(60.0, lambda: stage.ctld.job_exits(job.id, "failed"))
+
+    stage.ctld.on_job_start.append(fails_soon)
     stage.to(86_400)
     gaps = [later - earlier for (earlier, _), (later, _) in zip(stage.starts, stage.starts[1:], strict=False)]
     assert gaps == sorted(gaps)
