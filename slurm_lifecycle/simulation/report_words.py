@@ -23,6 +23,7 @@ NBSP = "\u00a0"
 _TEXT_LIMIT = 400
 # With more policies than these beside it, the best is compared with the next and with the worst.
 _NAMED_OTHERS = 4
+_NAMED_RUNS = 8
 # Shares of what was lost that are nearer than this are called the same.
 _SAME = 0.0005
 _WORDS = {
@@ -215,20 +216,31 @@ def _mean(runs: Sequence[RunResult], measure: Callable[[RunResult], float]) -> f
     return sum(measure(run) for run in runs) / len(runs)
 
 
+def _which(comparison: Comparison) -> list[str]:
+    """The runs that are missing, whole seeds in one word."""
+    policies = len(comparison.contenders)
+    seeds = [seed for _, seed in comparison.missing]
+    whole = [seed for seed in dict.fromkeys(seeds) if policies > 1 and seeds.count(seed) == policies]
+    said = [f"{name(policy)} seed {seed}" for policy, seed in comparison.missing if seed not in whole]
+    if len(said) > _NAMED_RUNS:
+        said = [*said[:_NAMED_RUNS], f"{len(said) - _NAMED_RUNS} more"]
+    if whole:
+        said.append(f"all of seed {listed([str(seed) for seed in whole])}")
+    return said
+
+
 def shortcomings(comparison: Comparison, wanted_runs: int) -> list[str]:
     """What of the study is not there, for the mark at its head; empty where all of it is."""
     said: list[str] = []
     if comparison.missing:
-        first = [f"{name(policy)} seed {seed}" for policy, seed in comparison.missing[:8]]
-        more = len(comparison.missing) - len(first)
-        rest = [f"{more} more"] if more else []
-        said.append(f"{len(comparison.missing)} of {wanted_runs} runs are missing: {listed(first + rest)}.")
-    for run in comparison.stopped[:8]:
+        which = listed(_which(comparison))
+        said.append(f"{len(comparison.missing)} of {wanted_runs} runs are missing: {which}.")
+    for run in comparison.stopped[:_NAMED_RUNS]:
         said.append(
             f"{name(run.policy)} seed {run.seed} was cut short at {run.days:.1f} of {days(run.days_wanted)}."
         )
-    if len(comparison.stopped) > 8:
-        said.append(f"{len(comparison.stopped) - 8} more were cut short too.")
+    if len(comparison.stopped) > _NAMED_RUNS:
+        said.append(f"{len(comparison.stopped) - _NAMED_RUNS} more were cut short too.")
     if said and comparison.fair:
         seeds = listed([str(seed) for seed in comparison.seeds])
         said.append(

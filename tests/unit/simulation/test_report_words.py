@@ -195,5 +195,12 @@ def test_many_missing_runs_are_counted() -> None:
     )
 
 
+def test_seeds_of_which_nothing_ran_are_named_once() -> None:
+    given = study(small("a", 1), policies=_POLICIES, seeds=(1, 2, 3))
+    assert words.shortcomings(compare(given), 6)[0] == (
+        "5 of 6 runs are missing: b seed 1 and all of seed 2 and 3."
+    )
+
+
 def test_nothing_is_said_of_a_whole_study() -> None:
     assert words.shortcomings(compare(study(small("a", 1), small("b", 1))), 2) == []
