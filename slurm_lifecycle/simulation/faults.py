@@ -320,11 +320,11 @@ _HOST_KINDS = (
     ),
     FaultKind(
         "leaf_switch", "leaf switch", 0, _SLURM, _HANG, "ends with the cause",
-        host=HostEffect.SILENT, cures={"time": 1.0, "rma": 0.0},
+        host=HostEffect.SILENT, cures={"time": 1.0, "rma": 0.0}, hidden=0.0,
     ),
     FaultKind(
         "rack_power", "rack power", 0, _SLURM, _HANG, "ends with the cause", host=HostEffect.DIES,
-        cures={"time": 1.0, "rma": 0.0},
+        cures={"time": 1.0, "rma": 0.0}, hidden=0.0,
     ),
 )  # fmt: skip
 

@@ -143,7 +143,13 @@ class Machines:
             self._register(self._all[name])
 
     def add(self, spec: NodeSpec) -> Machine:
-        """A machine joins and registers."""
+        """A machine joins and registers.
+
+        Raises:
+            ValueError: there is one of that name.
+        """
+        if spec.name in self._all:
+            raise ValueError(f"there is a machine {spec.name} already")
         machine = self._make(spec)
         self._register(machine)
         return machine

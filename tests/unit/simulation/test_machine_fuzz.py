@@ -69,7 +69,7 @@ def hands(fleet: Fleet, rng: random.Random) -> list[Callable[[], object]]:
         lambda: ctld.reboot(name),
         lambda: ctld.update_node(name, rng.choice(("DRAIN", "UNDRAIN", "RESUME", "DOWN")), "because"),
         lambda: ctld.submit(JobSpec("j", nodes_min=1, nodes_max=rng.choice((1, 3)))),
-        lambda: machines.remove(name) if len(machines.names()) > 3 else machines.add(NodeSpec("n4")),
+        lambda: machines.remove("n4") if "n4" in machines else machines.add(NodeSpec("n4")),
     ]
 
 
