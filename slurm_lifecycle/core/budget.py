@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from slurm_lifecycle.core.model import BreakerHit, Incident, NodeView, Trip
-from slurm_lifecycle.core.ownership import is_out
+from slurm_lifecycle.core.ownership import UNREADABLE, is_out
 from slurm_lifecycle.core.policy import Budget, Policy
 from slurm_lifecycle.core.transitions import WORKING_STEPS
 
@@ -71,8 +71,15 @@ class Ledger:
         for incident in incidents:
             view_of = nodes.get(incident.node)
             if incident.step in WORKING_STEPS and view_of is not None:
-                ledger._add(ledger.working, scopes_of(view_of, policy))
+                ledger._add(ledger.working, ledger._scopes_in_work(view_of, policy))
         return ledger
+
+    def _scopes_in_work(self, view: NodeView, policy: Policy) -> tuple[str, ...]:
+        """A node whose record cannot be read may be in any partition: it takes a place in each."""
+        known = scopes_of(view, policy)
+        if UNREADABLE not in view.state:
+            return known
+        return (*known, *(scope for scope in self.limits if scope.startswith("partition:")))
 
     @staticmethod
     def _add(counts: dict[str, int], scopes: Iterable[str]) -> None:

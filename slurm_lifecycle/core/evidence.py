@@ -10,6 +10,8 @@ from slurm_lifecycle.core.transitions import update
 IDEMPOTENT_RUNGS = frozenset({Rung.REIMAGE, Rung.RMA, Rung.RESEAT})
 # Far longer than a slurmctld that hangs takes to carry out a request of a client that is gone.
 UNSENT_AFTER_S = 120.0
+# slurmd reckons its boot time anew at each registration, from an uptime in whole seconds.
+_BOOT_TIME_JITTER_S = 2.0
 
 
 def judge_open_attempts(draft: Draft) -> None:
@@ -56,7 +58,8 @@ def _never_sent(draft: Draft, attempt: Attempt, view: NodeView) -> bool:
 
     slurmctld shows a reboot from the moment it takes the request, until a newer boot registers. A node that
     long afterwards shows neither, and still lives in the old boot, never got one. The time is for a request
-    that a slurmctld which hung carries out late (measured: also after the client was killed).
+    that a slurmctld which hung carries out late (measured: also after the client was killed). The verdict
+    alone does not tell the boot: after one in which the agent did not start, that of the boot before stands.
     """
     verdict = draft.verdict(view)
     return (
@@ -65,6 +68,7 @@ def _never_sent(draft: Draft, attempt: Attempt, view: NodeView) -> bool:
         and not view.state & REBOOT_TOKENS
         and verdict is not None
         and verdict.boot_id == attempt.boot_before
+        and (view.boot_time_s is None or view.boot_time_s <= attempt.created_at)
         and is_drained(view, draft.jobs_on(view.name))
     )
 
@@ -81,13 +85,23 @@ def _judge_reimage(draft: Draft, attempt: Attempt, view: NodeView) -> tuple[Atte
 
 
 def came_back(draft: Draft, attempt: Attempt, view: NodeView) -> bool:
-    """Whether a boot newer than the attempt has registered: boot ids where known, else Slurm's boot time."""
+    """Whether a boot newer than the attempt has registered: boot ids where known, else Slurm's boot time.
+
+    The boot id on record is that of the verdict that stood then. Where the node had just booted and its agent
+    had not spoken yet, it was that of the boot before: Slurm's boot time must be another one as well.
+    """
     if view.state & REBOOT_TOKENS or "NOT_RESPONDING" in view.state:
         return False
     verdict = draft.verdict(view)
     if attempt.boot_before:
-        return verdict is not None and verdict.boot_id != attempt.boot_before
+        other_id = verdict is not None and verdict.boot_id != attempt.boot_before
+        return other_id and not _same_boot_time(attempt, view)
     return view.boot_time_s is not None and view.boot_time_s > attempt.created_at
+
+
+def _same_boot_time(attempt: Attempt, view: NodeView) -> bool:
+    before, now = attempt.boot_time_before_s, view.boot_time_s
+    return before is not None and now is not None and now <= before + _BOOT_TIME_JITTER_S
 
 
 def _apply(draft: Draft, attempt: Attempt) -> None:

@@ -152,7 +152,8 @@ def _start_drain(draft: Draft, incident: Incident, view: NodeView) -> None:
         draft.close(incident, "cleared", "the fault is gone before the node was drained")
         return
     why_not = draft.not_allowed(view, "drain")
-    if not why_not and fault_for(incident.code).drained_by is not DrainedBy.NODE:
+    common = fault_for(incident.code).drained_by is not DrainedBy.NODE
+    if not why_not and common and not _kept_by_a_fence(draft, incident):
         # Classes with a common cause take a place in the budget and wait for the breaker; a node that is
         # out already costs nobody anything more.
         trip = draft.breaker_on(view)
@@ -165,6 +166,12 @@ def _start_drain(draft: Draft, incident: Incident, view: NodeView) -> None:
         return
     draft.act(Drain(view.name, make_reason(incident.code, incident.component)))
     draft.hold(view.name, "being drained")
+
+
+def _kept_by_a_fence(draft: Draft, incident: Incident) -> bool:
+    """After a return that was broken off: undrained already, and still nobody's to use."""
+    fence = draft.fence_of(incident.id)
+    return fence is not None and draft.fence_stands(fence)
 
 
 def _admit(draft: Draft, incident: Incident, view: NodeView) -> None:
