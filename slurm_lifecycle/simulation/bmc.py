@@ -62,7 +62,7 @@ class Bmcs:
     def __init__(self, machines: Machines, settings: BmcSettings) -> None:
         """All of them answer, as the settings allow."""
         self._machines = machines
-        self._settings = settings
+        self.settings = settings
         self._asked: dict[str, int] = {}
 
     def ask(self, name: str, what: Power, rung: str, done: Callable[[Answer], None]) -> None:
@@ -72,7 +72,7 @@ class Bmcs:
             rung: what a boot that comes of it is part of.
             done: called with the answer, when it is there or was given up.
         """
-        settings, timeline = self._settings, self._machines.timeline
+        settings, timeline = self.settings, self._machines.timeline
         number = self._asked.get(name, 0)
         self._asked[name] = number + 1
         rng = stream(self._machines.seed, name, f"bmc/{number}")

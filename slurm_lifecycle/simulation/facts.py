@@ -85,9 +85,10 @@ class Facts:
     Attributes:
         policy: the one that the daemon runs with now.
         foreign: how a person's reasons begin, by node. They outlive the drain: 24.11 and 25.11 keep a reason
-            in service, and Slurm then takes the node down under it. Nobody can tell that from a person's word.
+            in service, and Slurm may take the node down under it, which nobody can tell from a person's word.
         effects: everything disruptive that happened, in order.
         repairs: by node, the last one, until the node was checked after it.
+        came_up_at: when a machine last came up, by node; it had begun to boot some time before.
         good_since: since when a node's agent has said in its present boot that all is well.
         slack_s: how much the daemon's clock may be off.
         violations: what the oracles found.
@@ -116,6 +117,7 @@ class Facts:
         self.foreign: dict[str, tuple[str, ...]] = {}
         self.effects: list[Effect] = []
         self.repairs: dict[str, Repair] = {}
+        self.came_up_at: dict[str, float] = {}
         self.good_since: dict[str, float] = {}
         self.asked: dict[int, tuple[Verb, str]] = {}
         self._unanswered: set[int] = set()
@@ -149,8 +151,10 @@ class Facts:
         return self._reserved.pop(name, ())
 
     def jobs_of(self, node: str) -> tuple[str, ...]:
-        """Jobs that list the node: running, suspended, completing."""
-        return tuple(sorted(job.id for job in self.ctld.jobs().values() if node in job.nodes))
+        """Jobs that hold the node: running, suspended, completing there."""
+        if self.view(node) is None:
+            return ()
+        return tuple(sorted(job.job_id for job in self.ctld.jobs_on(node)))
 
     def persons(self, node: str) -> bool:
         """Whether a person's drain or DOWN stands on the node."""
@@ -196,6 +200,10 @@ class Facts:
 
     # ---------------------------------------------------------------- what happens
 
+    def booted(self, node: str) -> None:
+        """The machine has come up."""
+        self.came_up_at[node] = self.now
+
     def node_changed(self, node: str) -> None:
         """The node's record in Slurm, or its boot, is another one."""
         view = self.view(node)
@@ -231,7 +239,7 @@ class Facts:
         if repair is None or since is None or node not in self.machines:
             return
         stood = self.now - max(since, repair.at)
-        fresh_boot = self.machines.machine(node).boot_time_s > repair.at
+        fresh_boot = self.came_up_at.get(node, 0.0) > repair.at
         if stood >= self.policy.verify_settle_s - self.slack_s and (fresh_boot or not repair.needs_boot):
             del self.repairs[node]
 

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 
 from slurm_lifecycle.core.fault_catalog import DrainedBy, fault_for
-from slurm_lifecycle.core.model import Incident, NodeView, Step
+from slurm_lifecycle.core.model import Incident, NodeView, Step, Verb
 from slurm_lifecycle.core.plan import Drain
 from slurm_lifecycle.core.policy import DAY_S, Budget, Policy
 from slurm_lifecycle.service.reconciler import TickResult
-from slurm_lifecycle.simulation.facts import DISRUPTIVE, OUR_REASON, OUT, Facts, spoken
+from slurm_lifecycle.simulation.facts import DISRUPTIVE, OUR_FENCE, OUR_REASON, OUT, Facts, spoken
 from slurm_lifecycle.simulation.journal import WORKING, Case
 from slurm_lifecycle.simulation.oracles import Call, Oracle, TickFacts
 
@@ -113,7 +113,14 @@ class OutBudget(Oracle):
         facts = self.facts
         assert facts.slurm is not None
         nodes = facts.slurm.delivered
-        wanting = [nodes[node] for node in _drained_for_common(tick.result, nodes)]
+        fenced = {
+            node
+            for name, one in facts.slurm.delivered_reservations.items()
+            if name.startswith(OUR_FENCE)
+            for node in one.nodes
+        }
+        # A node under a fence is out of service already.
+        wanting = [nodes[node] for node in _drained_for_common(tick.result, nodes) if node not in fenced]
         for scope in sorted({scope for view in wanting for scope in _scopes(facts.policy, view)}):
             limit = _budget(facts.policy, scope, len(nodes)).max_out
             if limit is None:
@@ -251,6 +258,11 @@ class PersonsWord(Oracle):
         ours = view.reason.startswith(OUR_REASON)
         if settled and not unclear and plain and ours:
             self._lifted[node] = (case.code, case.component)
+
+    def person_asks(self, verb: Verb, node: str) -> None:
+        """A person who asks for a repair wants it drained again."""
+        if verb is Verb.REMEDIATE:
+            self.forget(node)
 
     def forget(self, node: str) -> None:
         """Something new is known about the node: what was said counts no more."""

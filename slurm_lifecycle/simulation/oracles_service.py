@@ -169,8 +169,6 @@ class ProvenSuccess(Oracle):
             self._booted(incident.node, tries[-1].created_at, f"{incident.id} goes on to its checks")
 
     def _booted(self, node: str, since: float, text: str) -> None:
-        if (
-            node in self.facts.machines
-            and self.facts.machines.machine(node).boot_time_s < since - self.facts.slack_s
-        ):
+        came_up_at = self.facts.came_up_at.get(node, 0.0)
+        if node in self.facts.machines and came_up_at < since - self.facts.slack_s:
             self.broken(node, f"{text}, and the machine has not booted since it was tried")

@@ -75,7 +75,7 @@ class SimProvisioner:
         self.on_end: list[Callable[[str, str], None]] = []
         self._machines = machines
         self._bmcs = bmcs
-        self._settings = settings
+        self.settings = settings
         self._asked: dict[str, int] = {}
         machines.on_boot.append(self._booted)
 
@@ -91,7 +91,7 @@ class SimProvisioner:
         del image
         if op_id in self.works:
             return
-        settings = self._settings
+        settings = self.settings
         number = self._asked.get(op_id, 0)
         self._asked[op_id] = number + 1
         rng = stream(self._machines.seed, op_id, f"reimage/{number}")

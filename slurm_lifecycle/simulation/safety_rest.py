@@ -6,15 +6,18 @@ from slurm_lifecycle.core.fault_catalog import DrainedBy, fault_for
 from slurm_lifecycle.core.model import Verb
 from slurm_lifecycle.core.policy import Mode
 from slurm_lifecycle.service.reconciler import TickResult
+from slurm_lifecycle.simulation.bmc import BmcSettings
 from slurm_lifecycle.simulation.facts import spoken
 from slurm_lifecycle.simulation.faults import HostEffect
 from slurm_lifecycle.simulation.happenings import RUNGS
 from slurm_lifecycle.simulation.journal import Case
 from slurm_lifecycle.simulation.oracles import Oracle
+from slurm_lifecycle.simulation.provisioner import ProvisionerSettings
 from slurm_lifecycle.simulation.safety_world import World
 
-# A round is three ticks. A repair may take its whole deadline, and several follow one another.
-ROUNDS = 300
+# A round is three ticks. A repair may take its whole deadline, several follow one another on a node, and
+# where one node at a time may be worked on, node follows node.
+ROUNDS, ROUNDS_A_NODE = 200, 20
 TICKS_AT_REST = 12
 _PACES_S = (10.0, 20.0, 60.0)
 
@@ -39,6 +42,9 @@ def stop_trouble(world: World) -> None:
     world.machines.settings = replace(
         world.machines.settings, boot_lost=0.0, boot_late=0.0, prolog_fails=0.0, epilog_fails=0.0
     )
+    world.fleet.bmcs.settings = BmcSettings()
+    takes_s = world.fleet.provisioner.settings.takes_s
+    world.fleet.provisioner.settings = ProvisionerSettings(takes_s=takes_s)
     for job_id in sorted(world.ctld.jobs()):
         world.hands.end_job(job_id)
     world.note("", "---- faults stop")
@@ -71,7 +77,7 @@ def comes_to_rest(world: World, oracle: Oracle) -> None:
 
 def _until(world: World, *, technicians: bool) -> bool:
     calm = 0
-    for number in range(ROUNDS):
+    for number in range(ROUNDS + ROUNDS_A_NODE * len(world.ctld.views())):
         if number % 3 == 0:
             _people_act(world, technicians=technicians, number=number)
         result: TickResult | None = None

@@ -17,6 +17,7 @@ from slurm_lifecycle.simulation.faults import Fault
 from slurm_lifecycle.simulation.fleet import Fleet
 from slurm_lifecycle.simulation.hands import Hands
 from slurm_lifecycle.simulation.happenings import SLEW_S, Weights, happen
+from slurm_lifecycle.simulation.hardware import Machine
 from slurm_lifecycle.simulation.journal import Journal
 from slurm_lifecycle.simulation.oracles import Judges, TickFacts
 from slurm_lifecycle.simulation.oracles_limits import PersonsWord
@@ -126,7 +127,7 @@ class World:
             lambda job: self.note("", f"job {job.id} starts on {','.join(job.nodes)}")
         )
         self.ctld.on_job_end.append(lambda job, how: self.note("", f"job {job.id} ends: {how}"))
-        self.machines.on_boot.append(lambda machine: judges.node_changed(machine.name))
+        self.machines.on_boot.append(self._booted)
         self.machines.on_fault.append(self._fault_began)
         self.machines.start()
         self.agents.start()
@@ -151,6 +152,11 @@ class World:
         for node in self.facts.nodes_of_reservation(name):
             self.judges.node_changed(node)
 
+    def _booted(self, machine: Machine) -> None:
+        self.note(machine.name, f"boots for {machine.rung}: {machine.boot_id}")
+        self.facts.booted(machine.name)
+        self.judges.node_changed(machine.name)
+
     def _agent_drains(self, node: str, code: str) -> None:
         self.note(node, f"its agent drains for {code}")
         self._persons_word.forget(node)
@@ -170,6 +176,7 @@ class World:
         self.machines.remove(node)
 
     def _ask(self, verb: Verb, subject: str, actor: str, text: str) -> int:
+        self._persons_word.person_asks(verb, subject)
         return self.daemon.ask(verb, subject, actor, text, self.timeline.now)
 
     # ---------------------------------------------------------------- the daemon
