@@ -18,6 +18,7 @@ Not here, as nothing of it shows at a node, a job or a reservation, or as no sim
 - who may: only root acts here; the tests of the scontrol back end have the refusal.
 """
 
+from tests.contract.facts_again import AgainFacts
 from tests.contract.facts_jobs import JobFacts, PrologFacts
 from tests.contract.facts_nodes import NodeFacts
 from tests.contract.facts_outage import OutageFacts
@@ -29,6 +30,7 @@ class SlurmFacts(
     NodeFacts,
     RebootFacts,
     RebootTimeoutFacts,
+    AgainFacts,
     OutageFacts,
     PrologFacts,
     JobFacts,

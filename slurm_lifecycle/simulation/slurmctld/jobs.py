@@ -221,6 +221,7 @@ class Jobs:
             return
         for node in failed:
             state.drain_by_slurm(node, "Prolog error")
+            state.node_changed(node)
         if job.state != "RUNNING":
             return
         if job.spec.requeue:

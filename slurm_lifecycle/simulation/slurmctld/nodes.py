@@ -5,6 +5,7 @@ from collections.abc import Callable
 from slurm_lifecycle.simulation.slurmctld.jobs import Jobs
 from slurm_lifecycle.simulation.slurmctld.reboots import Reboots
 from slurm_lifecycle.simulation.slurmctld.records import (
+    ALLOCATED,
     DOWN,
     DRAIN,
     FAIL,
@@ -27,6 +28,8 @@ _ANSWERS_S = (0.5, 1.2)
 _PING_FOUND_S = 3.0
 # A ping to a dead host is given up after so long (MessageTimeout).
 _PING_LOST_S = 10.0
+# Seen in the sources: such a node may fall silent and never go down.
+_NOT_PINGED = REBOOT_ISSUED | INVALID_REG
 _NEEDS_REASON = frozenset({"DRAIN", "DOWN", "FAIL"})
 _INVALID_STATE = "Invalid node state specified"
 
@@ -63,7 +66,9 @@ class Nodes:
         refused: SlurmRefused | None = None
         for name in self._named(names):
             try:
-                act(self._state.node(name), reason)
+                node = self._state.node(name)
+                act(node, reason)
+                self._reboots.state_updated(node)
             except SlurmRefused as error:
                 refused = refused or error
         if refused is not None:
@@ -105,24 +110,27 @@ class Nodes:
         resumable = node.flags & (DOWN | DRAIN | FAIL | REBOOT_REQUESTED)
         if node.flags & INVALID_REG or not resumable:
             raise SlurmRefused(_INVALID_STATE)
+        was_out = bool(node.flags & (DOWN | DRAIN))
         self._reboots.abandon(node)
         node.flags &= ~(DOWN | DRAIN | FAIL)
         self._state.forget_reason(node)
-        self._asked_to_register(node)
+        if was_out:
+            self._asked_to_register(node)
+        else:
+            self._state.node_changed(node)
 
     def _idle(self, node: Node, _reason: str) -> None:
         """`State=IDLE`; in the middle of a reboot older releases take it and never find out (measured)."""
         issued = bool(node.flags & REBOOT_ISSUED)
-        if node.flags & INVALID_REG or (issued and not self._state.release.idle_while_issued):
+        if node.flags & (INVALID_REG | ALLOCATED) or (issued and not self._state.release.idle_while_issued):
             raise SlurmRefused(_INVALID_STATE)
         node.flags &= ~(DOWN | DRAIN | FAIL)
         self._state.forget_reason(node)
         if issued:
-            node.stuck = True
             node.flags |= NOT_RESPONDING
-            self._state.node_changed(node)
-        else:
-            self._asked_to_register(node)
+        elif node.silent_since is not None:
+            self._watch(node)
+        self._state.node_changed(node)
 
     def set_reason(self, names: str, reason: str) -> None:
         """`Reason=` alone; on a node in service most releases forget it at once (measured)."""
@@ -138,23 +146,22 @@ class Nodes:
         """slurmd started, or answers again, and says since when its node runs."""
         state = self._state
         rebooted = node.known and boot_time_s > node.boot_time_s
+        answered_at = max(node.silent_since or 0.0, node.asked_at)
         node.known = True
         node.silent_since = None
         node.stop("ping", "down", "answer")
         node.boot_time_s = boot_time_s
         node.slurmd_start_s = state.timeline.now
         # Both are kept in full seconds: a boot in the second of the request counts as the one asked for.
-        booted = int(boot_time_s) >= int(node.boot_req_at)
-        if node.stuck or (node.flags & REBOOT_ISSUED and not booted):
-            # No boot since it was asked for one: that goes on until ResumeTimeout (measured).
+        if node.flags & REBOOT_ISSUED and int(boot_time_s) < int(node.boot_req_at):
+            # That goes on until ResumeTimeout (measured).
             state.node_changed(node)
             return
-        if node.flags & REBOOT_ISSUED:
-            self._reboots.completed(node)
+        if gpus < node.spec.gpus:
+            self._registered_with_less(node, gpus)
         else:
-            node.flags &= ~(NOT_RESPONDING | UNKNOWN)
-            self._take_back(node, rebooted)
-        self._count_gpus(node, gpus)
+            node.flags &= ~INVALID_REG
+            self._take_back(node, unexpected=rebooted and boot_time_s > answered_at)
         lost = self._jobs.detach(node) if rebooted else None
         state.node_changed(node)
         self._jobs.lost_node(lost)
@@ -162,61 +169,81 @@ class Nodes:
         self._found_alive(node)
         self._reboots.consider(node)
 
-    def _take_back(self, node: Node, rebooted: bool) -> None:
-        """What ReturnToService says to a node that registers. The caller tells of the change."""
+    def _registered_with_less(self, node: Node, gpus: int) -> None:
+        """A registration with fewer GPUs than configured is invalid until one with all of them.
+
+        It brings no node back, and a reboot that was asked for is neither over nor timed any more (seen in
+        the sources). The caller tells of the change.
+        """
+        node.flags = node.flags & ~(NOT_RESPONDING | UNKNOWN) | INVALID_REG
+        node.boot_req_at = 0.0
+        node.stop("reboot")
+        text = f"gres/gpu count reported lower than configured ({gpus} < {node.spec.gpus})"
+        if not node.flags & (DOWN | DRAIN | FAIL):
+            self._state.drain_by_slurm(node, text)
+        elif self._state.release.rewrites_at_invalid and node.reason != text:
+            self._state.set_reason(node, text)
+
+    def _take_back(self, node: Node, *, unexpected: bool) -> None:
+        """What becomes of a node that registers or answers. The caller tells of the change.
+
+        Args:
+            node: it.
+            unexpected: it booted after it was last heard of, and nobody asked for that.
+        """
         state, returns = self._state, self._state.conf.return_to_service
-        spared = state.release.spares_drained and bool(
-            node.flags & MAINTENANCE or (node.flags & DRAIN and node.job is None)
-        )
+        node.flags &= ~UNKNOWN
+        # Compared by equality: a text that something was added to is not taken for it (measured).
         unanswered = node.reason == NOT_RESPONDING_REASON
+        in_maintenance = state.release.spares_drained and bool(node.flags & MAINTENANCE)
+        spared = in_maintenance or (
+            state.release.spares_drained and bool(node.flags & DRAIN) and node.job is None
+        )
+        if node.flags & REBOOT_ISSUED and not node.flags & DOWN and returns == 2:
+            # Somebody set IDLE in the middle of a reboot; nothing clears it (measured).
+            return
+        node.flags &= ~NOT_RESPONDING
         if node.flags & DOWN:
-            # Compared by equality: a text that something was added to is not taken for it (measured).
-            in_maintenance = state.release.spares_drained and bool(node.flags & MAINTENANCE)
-            if returns == 2 or (returns == 1 and unanswered and (not rebooted or in_maintenance)):
-                node.flags &= ~DOWN
-                state.forget_reason(node)
-            elif rebooted and unanswered and not in_maintenance:
+            asked_for = bool(node.flags & REBOOT_ISSUED)
+            silence = returns == 1 and unanswered and (not unexpected or in_maintenance)
+            if asked_for or returns == 2 or silence:
+                self._reboots.returned(node)
+            elif unexpected and unanswered and not in_maintenance:
                 state.set_reason(node, REBOOTED_REASON)
-        elif rebooted and returns != 2 and not spared:
-            if not node.reason or unanswered:
+        elif unexpected and returns != 2 and not spared:
+            cancelled = self._reboots.unexpected(node)
+            if not node.reason or unanswered or cancelled:
                 state.set_reason(node, REBOOTED_REASON)
             node.flags |= DOWN
-
-    def _count_gpus(self, node: Node, gpus: int) -> None:
-        """A registration with fewer GPUs than configured is invalid until one with all of them."""
-        if gpus >= node.spec.gpus:
-            node.flags &= ~INVALID_REG
-            return
-        node.flags |= INVALID_REG
-        text = f"gres/gpu count reported lower than configured ({gpus} < {node.spec.gpus})"
-        if not node.flags & DRAIN:
-            node.flags |= DRAIN
-            self._state.set_reason(node, text)
+            node.boot_req_at = 0.0
+            node.stop("reboot")
 
     def _asked_to_register(self, node: Node) -> None:
         """UNDRAIN and RESUME make slurmctld ask the node, which answers within a second or so (measured)."""
-        if not node.flags & REBOOT_ISSUED:
-            node.flags |= NOT_RESPONDING
-            if node.silent_since is None:
-                delay_s = self._state.rng.uniform(*_ANSWERS_S)
-                node.stop("answer")
-                node.timers["answer"] = self._state.timeline.after(delay_s, lambda: self._answers(node))
-            else:
-                self._watch(node)
+        node.flags |= NOT_RESPONDING
+        node.asked_at = self._state.timeline.now
+        if node.flags & REBOOT_ISSUED:
+            # Its boot will answer.
+            pass
+        elif node.silent_since is None:
+            delay_s = self._state.rng.uniform(*_ANSWERS_S)
+            node.stop("answer")
+            node.timers["answer"] = self._state.timeline.after(delay_s, lambda: self._answers(node))
+        else:
+            self._watch(node)
         self._state.node_changed(node)
 
     def _answers(self, node: Node) -> None:
         node.stop("answer")
-        node.flags &= ~(NOT_RESPONDING | UNKNOWN)
-        self._take_back(node, rebooted=False)
+        self._take_back(node, unexpected=False)
         self._state.node_changed(node)
         self._reboots.consider(node)
 
     def _found_alive(self, node: Node) -> None:
         """ReturnToService=2: a node that is down and answers a ping goes back, whoever set it (measured)."""
-        if self._state.conf.return_to_service != 2 or not node.flags & DOWN or node.flags & REBOOT_ISSUED:
+        if self._state.conf.return_to_service != 2 or not node.flags & DOWN:
             return
-        if node.silent_since is not None:
+        if node.flags & _NOT_PINGED or node.silent_since is not None:
             return
         delay_s = _PING_FOUND_S + self._state.rng.uniform(0.0, self._state.ping_s)
         node.stop("back")
@@ -224,7 +251,7 @@ class Nodes:
 
     def _pinged_back(self, node: Node) -> None:
         node.stop("back")
-        if node.flags & DOWN and not node.flags & REBOOT_ISSUED and node.silent_since is None:
+        if node.flags & DOWN and not node.flags & _NOT_PINGED and node.silent_since is None:
             self._answers(node)
 
     # ------------------------------------------------------------ pings
@@ -235,7 +262,7 @@ class Nodes:
             return
         node.silent_since = self._state.timeline.now
         node.stop("answer", "back")
-        if not node.flags & REBOOT_ISSUED:
+        if not node.flags & _NOT_PINGED:
             self._watch(node)
 
     def _watch(self, node: Node) -> None:

@@ -61,13 +61,15 @@ class Node:
         job: what holds it, suspended and completing ones included.
         next_state: what `nextstate=` or ASAP promised for after the boot: "", `RESUME`, `DOWN`.
         boot_req_at: a boot after this is the one that was asked for.
+        undrains: ASAP set the DRAIN, which goes after the boot.
+        asked_at: when slurmctld last asked it to register; answers from before do not count.
         silent_since: since when slurmd does not answer, known to slurmctld or not.
-        stuck: `State=IDLE` came while it booted; no registration frees it any more.
         view: as clients see it now, None where that is still to be made.
         seen: views by flags, of the time in which the `rest` of the record is what it is.
     """
 
     __slots__ = (
+        "asked_at",
         "bit",
         "boot_req_at",
         "boot_time_s",
@@ -85,8 +87,8 @@ class Node:
         "silent_since",
         "slurmd_start_s",
         "spec",
-        "stuck",
         "timers",
+        "undrains",
         "view",
     )
 
@@ -105,9 +107,10 @@ class Node:
         self.job: Job | None = None
         self.known = False
         self.next_state = ""
+        self.undrains = False
         self.boot_req_at = 0.0
+        self.asked_at = 0.0
         self.silent_since: float | None = None
-        self.stuck = False
         self.timers: dict[str, Event] = {}
         self.view: NodeView | None = None
         self.seen: dict[int, NodeView] = {}

@@ -17,6 +17,10 @@ class Release:
         timeout_drops_drain: a reboot that does not return in time leaves DOWN without DRAIN.
         timeout_slack_s: how long after ResumeTimeout that is noticed.
         appends_not_responding: an outage adds ` : Not responding` to a Reason that is there.
+        replaces_repeated: what is to be added and is there already, as `reboot issued` at a second reboot,
+            takes the place of the whole Reason (measured); other releases leave it.
+        rewrites_at_invalid: a registration with too little writes its own Reason over any other. Read in the
+            sources of 24.11.
         spares_drained: a drained node, or one in a MAINT reservation, may boot by itself and come back.
         idle_while_issued: `State=IDLE` is accepted while the node boots, after which it is stuck.
         edits_reservations: `Nodes+=`, `Nodes-=` and `Comment=` of a reservation.
@@ -30,6 +34,8 @@ class Release:
     timeout_drops_drain: bool
     timeout_slack_s: float
     appends_not_responding: bool
+    replaces_repeated: bool
+    rewrites_at_invalid: bool
     spares_drained: bool
     idle_while_issued: bool
     edits_reservations: bool
@@ -45,6 +51,8 @@ _ALL = (
         timeout_drops_drain=True,
         timeout_slack_s=17.0,
         appends_not_responding=False,
+        replaces_repeated=True,
+        rewrites_at_invalid=False,
         spares_drained=False,
         idle_while_issued=True,
         edits_reservations=False,
@@ -58,6 +66,8 @@ _ALL = (
         timeout_drops_drain=False,
         timeout_slack_s=16.0,
         appends_not_responding=True,
+        replaces_repeated=False,
+        rewrites_at_invalid=True,
         spares_drained=True,
         idle_while_issued=True,
         edits_reservations=True,
@@ -71,6 +81,8 @@ _ALL = (
         timeout_drops_drain=False,
         timeout_slack_s=17.0,
         appends_not_responding=True,
+        replaces_repeated=False,
+        rewrites_at_invalid=True,
         spares_drained=True,
         idle_while_issued=False,
         edits_reservations=True,
@@ -84,6 +96,8 @@ _ALL = (
         timeout_drops_drain=False,
         timeout_slack_s=2.0,
         appends_not_responding=True,
+        replaces_repeated=False,
+        rewrites_at_invalid=True,
         spares_drained=True,
         idle_while_issued=False,
         edits_reservations=True,

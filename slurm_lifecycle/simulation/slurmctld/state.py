@@ -204,8 +204,13 @@ class State:
         node.reason_at_s = self.timeline.now if reason else None
 
     def append_reason(self, node: Node, text: str) -> None:
-        """Slurm adds to a text that is there."""
-        self.set_reason(node, f"{node.reason} : {text}" if node.reason else text)
+        """Slurm adds to a text that is there, once."""
+        said = node.reason
+        if not said or (self.release.replaces_repeated and text in said):
+            said = text
+        elif f" : {text}" not in said:
+            said = f"{said} : {text}"
+        self.set_reason(node, said)
 
     def forget_reason(self, node: Node) -> None:
         """A node that is neither down nor drained bears no Reason, on most releases (measured)."""
@@ -213,12 +218,15 @@ class State:
             node.reason, node.reason_at_s = "", None
 
     def drain_by_slurm(self, node: Node, reason: str) -> None:
-        """Slurm's own drain, which does nothing to a node that is drained already."""
+        """Slurm's own drain: nothing to a node that is drained already, and no text over one that is there.
+
+        So a stale Reason becomes that of the new drain. The caller tells of the change.
+        """
         if node.flags & DRAIN:
             return
         node.flags |= DRAIN
-        self.set_reason(node, reason)
-        self.node_changed(node)
+        if not node.reason or node.reason.startswith("Not responding"):
+            self.set_reason(node, reason)
 
     # ------------------------------------------------------------ jobs
 
