@@ -78,7 +78,7 @@ class FenceFacts:
         rig.slurm.create_fence("slc-x", node)
         rig.slurm.create_fence("slc-y", other)
         assert rig.person_reserves("late", [other]) == ""
-        first, second = rig.submit(node, reservation="theirs"), rig.submit(other, reservation="late")
+        first, second = rig.submit(reservation="theirs"), rig.submit(reservation="late")
         rig.pass_time(3.0)
         assert job_state(rig, first) == "PENDING"
         assert job_state(rig, second) == "PENDING"

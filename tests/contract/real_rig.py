@@ -207,6 +207,9 @@ class RealRig:
         for name in self.slurm.reservations():
             self.cluster.scontrol("delete", f"ReservationName={name}")
         assert self.wait(self._in_service), self.slurm.nodes()
+        # Boot times are full seconds, and a boot in the second of a request counts as what was asked for.
+        newest = max(view.boot_time_s or 0.0 for view in self.slurm.nodes().values())
+        self.wait(lambda: self.now() >= newest + 1.0)
 
     def _mend(self, node: str) -> None:
         """Let slurmd answer, with all GPUs, and end a reboot."""
@@ -221,7 +224,7 @@ class RealRig:
     def _in_service(self) -> bool:
         views = self.slurm.nodes().values()
         for view in views:
-            if view.state & {"DRAIN", "DOWN"} and "REBOOT_ISSUED" not in view.state:
+            if view.state & {"DRAIN", "DOWN"}:
                 self._update(view.name, "State=RESUME")
         return all(view.state == {"IDLE"} for view in views)
 

@@ -38,6 +38,7 @@ SlurmctldLogFile={dir}/slurmctld.log
 SlurmdLogFile={dir}/%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
+SchedulerParameters=bf_interval=3,sched_interval=5
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SwitchType=switch/none
@@ -45,6 +46,7 @@ MpiDefault=none
 ReturnToService={return_to_service}
 ResumeTimeout={resume_timeout}
 SlurmdTimeout={slurmd_timeout}
+MessageTimeout=3
 KillWait={kill_wait}
 RebootProgram={dir}/reboot
 Prolog={dir}/prolog
@@ -82,7 +84,7 @@ exit 1
 """
 
 # A job that was requeued, or whose node failed, may start again when its old credential is surely over.
-CRED_EXPIRE_S = 15
+CRED_EXPIRE_S = 10
 KILL_WAIT_S = 3
 GPUS = 2
 
@@ -292,6 +294,11 @@ class TinyCluster:
         for process in [self._controller, *self._others]:
             if process is not None:
                 process.wait(10)
+        shutil.copytree(
+            self.dir,
+            "/tmp/h2-last",
+            dirs_exist_ok=True,
+            ignore=lambda d, n: [x for x in n if not x.endswith(".log")],
         shutil.rmtree(self.dir, ignore_errors=True)
 
     def _reap(self) -> None:
