@@ -100,7 +100,7 @@ class OnCall:
         elif word == "waits":
             self._waits(notice.node, notice.key, rest.split(":")[1] if ":" in rest else "")
         elif notice.node:
-            self._see_to(notice.node, _nothing)
+            self._overdue(notice.node, notice.key)
         self._tools.timeline.after(self._settings.again_s, lambda: self._again(notice))
 
     def _again(self, notice: Notice) -> None:
@@ -114,6 +114,14 @@ class OnCall:
         strikes = self._tools.machines.strikes
         if any(strikes.blame(job.job_id, job.restarts) for job in self._tools.ctld.jobs_on(node)):
             self._tools.take_jobs_off(node)
+
+    def _overdue(self, node: str, case: str) -> None:
+        """It takes too long: Slurm may wait for a GPU that will not come back, or the machine is dead."""
+        view = self._tools.view(node)
+        if view is not None and "INVALID_REG" in view.state:
+            self._technician.take(node, case)
+        else:
+            self._see_to(node, _nothing)
 
     def _breaker(self, scope: str) -> None:
         """Reset when what struck many nodes at once is over."""

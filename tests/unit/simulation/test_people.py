@@ -196,6 +196,22 @@ def test_power_works_although_the_controller_does_not(town: Town) -> None:
         assert town.machines.usable("n1")
 
 
+def test_what_takes_too_long_gets_power_or_the_gpu_that_slurm_waits_for(town: Town) -> None:
+    town.machines.crash("n1")
+    fault_with(town.machines, "n2", "gpu_dead", 0.99)
+    town.ctld.update_node("n2", "DRAIN", "slc:GPU_LOST gpu1 GPU is lost")
+    town.ctld.reboot("n2")
+    town.pass_time(200)
+    assert "INVALID_REG" in town.state("n2")
+    for node in ("n1", "n2"):
+        town.page(f"overdue:{node}.1:7", node=node)
+    town.pass_time(2000)
+    assert town.machines.usable("n1")
+    assert list(town.technician.at_work) == ["n2"]
+    town.pass_time(15 * DAY_S)
+    assert "INVALID_REG" not in town.state("n2")
+
+
 def test_a_host_that_does_not_start_goes_to_the_technician(town: Town) -> None:
     fault_with(town.machines, "n1", "psu_dead", 0.9)
     town.page("waits:n1.1:verify:1")
