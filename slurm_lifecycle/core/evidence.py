@@ -2,7 +2,7 @@
 
 from slurm_lifecycle.core.draft import Draft
 from slurm_lifecycle.core.model import Attempt, AttemptOutcome, NodeView, ProvisionState, Rung, Step
-from slurm_lifecycle.core.ownership import REBOOT_TOKENS, is_drained, understood
+from slurm_lifecycle.core.ownership import REBOOT_TOKENS, is_drained, reboot_under_way, understood
 from slurm_lifecycle.core.plan import StartAttempt
 from slurm_lifecycle.core.transitions import update
 
@@ -90,7 +90,7 @@ def came_back(draft: Draft, attempt: Attempt, view: NodeView) -> bool:
     The boot id on record is that of the verdict that stood then. Where the node had just booted and its agent
     had not spoken yet, it was that of the boot before: Slurm's boot time must be another one as well.
     """
-    if view.state & REBOOT_TOKENS or "NOT_RESPONDING" in view.state:
+    if reboot_under_way(view) or "NOT_RESPONDING" in view.state:
         return False
     verdict = draft.verdict(view)
     if attempt.boot_before:

@@ -93,6 +93,15 @@ def understood(view: NodeView) -> bool:
     return bool(view.state) and view.state <= UNDERSTOOD_TOKENS
 
 
+def reboot_under_way(view: NodeView) -> bool:
+    """Whether Slurm waits for a node to boot.
+
+    A node that comes back with a GPU less than configured has registered, which INVALID_REG says, and bears
+    REBOOT_ISSUED until it registers with all of them (measured on 22.05): that boot is over.
+    """
+    return not view.state.isdisjoint(REBOOT_TOKENS) and "INVALID_REG" not in view.state
+
+
 def is_out(view: NodeView) -> bool:
     """Whether the node is unavailable to jobs, for whatever reason; counts against `max_out`."""
     return not view.state.isdisjoint(OUT_TOKENS)

@@ -6,7 +6,7 @@ from slurm_lifecycle.core.fault_catalog import DrainedBy, fault_for
 from slurm_lifecycle.core.formats import make_reason
 from slurm_lifecycle.core.ladder import choose, permission
 from slurm_lifecycle.core.model import AttemptOutcome, Incident, NodeView, Owner, Phase, Rung, Step
-from slurm_lifecycle.core.ownership import REBOOT_TOKENS, is_drained, understood
+from slurm_lifecycle.core.ownership import REBOOT_TOKENS, is_drained, reboot_under_way, understood
 from slurm_lifecycle.core.plan import Drain
 from slurm_lifecycle.core.repair import await_person, repairing
 from slurm_lifecycle.core.returning import returning, verifying
@@ -42,7 +42,7 @@ def advance(draft: Draft, incident: Incident) -> None:
         _keep_drain(draft, incident, view)
     elif incident.step is Step.HELD:
         held(draft, incident, view)
-    elif view.state & REBOOT_TOKENS:
+    elif reboot_under_way(view):
         # Also a node that Slurm 22.05 leaves in REBOOT_ISSUED after a real boot, until ResumeTimeout.
         draft.hold(incident.node, "Slurm shows a reboot under way: nothing is done until it ends")
     elif incident.step is Step.DRAINING:
