@@ -13,10 +13,13 @@ from slurm_lifecycle.core.ownership import slurm_reason_code
 from slurm_lifecycle.simulation.faults import DAY_S, HOUR_S, KINDS, draw_fault
 from slurm_lifecycle.simulation.slurmctld.settings import SlurmRefused
 from slurm_lifecycle.simulation.streams import stream
+from slurm_lifecycle.simulation.technician import Technician
 from slurm_lifecycle.simulation.toolbox import Toolbox
 
 ACTOR = "admin"
 MAINTENANCE_REASON = "maintenance: planned work"
+FANS, BURNT, MINE, KERNEL = "fan noise", "smells burnt", "mine now", "kernel update"
+_MY_REASONS = (MAINTENANCE_REASON, FANS, BURNT, MINE, KERNEL)
 _OUT = frozenset({"DRAIN", "DOWN", "FAIL", "NOT_RESPONDING", "REBOOT_REQUESTED", "REBOOT_ISSUED"})
 
 
@@ -41,18 +44,26 @@ class AdminSettings:
 class Admin:
     """Does planned maintenance when it comes due, and other deeds at the rates that are set.
 
+    Once a day, a look at what is out under a reason of theirs, for no deed of theirs any more: newer releases
+    keep the text of an old drain, and a node that dies later goes DOWN under it (measured).
+
+    Args:
+        technician: gets what does not run; without one it stays out.
+
     Attributes:
         done: deeds by name.
         in_hands: nodes under maintenance.
     """
 
-    def __init__(self, tools: Toolbox, settings: AdminSettings) -> None:
+    def __init__(self, tools: Toolbox, settings: AdminSettings, technician: Technician | None = None) -> None:
         """Maintenance from now on; deeds from `start`."""
         self.done: dict[str, int] = {}
         self.in_hands: set[str] = set()
         self._tools = tools
         self._settings = settings
         self._stopped = False
+        self._technician = technician
+        self._mine: dict[str, int] = {}
         self._deeds: Mapping[str, Callable[[str, float], None]] = {
             "drain": self._drain,
             "undrain": self._undrain,
@@ -66,6 +77,7 @@ class Admin:
             "comment": self._comment,
         }
         tools.machines.on_maintenance.append(self._maintain_soon)
+        tools.timeline.after(DAY_S, self._round)
 
     def start(self) -> None:
         """From now on there are deeds."""
@@ -143,19 +155,42 @@ class Admin:
 
     def _end_work(self, node: str) -> None:
         self.in_hands.discard(node)
+        self._mine[node] = self._mine.get(node, 0) + 1
         # slurmd registers within a moment of the boot.
         self._tools.timeline.after(60.0, lambda: self._undo(node, MAINTENANCE_REASON))
 
     def _undo(self, node: str, reason: str) -> None:
         """Give the node back where it is out by this reason, or by what Slurm made of it meanwhile."""
         state, now = self._state(node)
+        self._mine[node] = max(0, self._mine.get(node, 0) - 1)
         if state & {"DRAIN", "DOWN"} and (now.startswith(reason) or slurm_reason_code(now)):
             self._tools.give_back(node)
 
+    # ---------------------------------------------------------------- once a day
+
+    def _round(self) -> None:
+        self._tools.timeline.after(DAY_S, self._round)
+        for node, view in sorted(self._tools.ctld.views().items()):
+            forgotten = view.state & {"DRAIN", "DOWN"} and view.reason.startswith(_MY_REASONS)
+            if forgotten and node not in self.in_hands and not self._mine.get(node):
+                self._put_right(node)
+
+    def _put_right(self, node: str) -> None:
+        machines = self._tools.machines
+        if node in machines and machines.usable(node):
+            self._tools.give_back(node)
+        elif node in machines and self._technician is not None:
+            self._technician.take(
+                node, f"found{self._tools.timeline.now:.0f}", then=lambda: self._tools.give_back(node)
+            )
+
     # ---------------------------------------------------------------- deeds
 
-    def _later(self, lasts_s: float, then: Callable[[], None]) -> None:
-        self._tools.timeline.after(lasts_s, then)
+    def _did(self, deed: str, node: str, lasts_s: float, reason: str) -> None:
+        """Remember to undo it."""
+        self._count(deed)
+        self._mine[node] = self._mine.get(node, 0) + 1
+        self._tools.timeline.after(lasts_s, lambda: self._undo(node, reason))
 
     def _ask(self, verb: Verb, node: str) -> None:
         self._count(verb.value)
@@ -170,10 +205,9 @@ class Admin:
 
     def _drain(self, node: str, lasts_s: float) -> None:
         state, _ = self._state(node)
-        if state & {"DRAIN", "DOWN"} or not self._tools.set_state(node, "DRAIN", "fan noise", ACTOR):
+        if state & {"DRAIN", "DOWN"} or not self._tools.set_state(node, "DRAIN", FANS, ACTOR):
             return
-        self._count("drain")
-        self._later(lasts_s, lambda: self._undo(node, "fan noise"))
+        self._did("drain", node, lasts_s, FANS)
 
     def _undrain(self, node: str, lasts_s: float) -> None:
         del lasts_s
@@ -183,16 +217,14 @@ class Admin:
             self._tools.give_back(node)
 
     def _down(self, node: str, lasts_s: float) -> None:
-        if self._tools.set_state(node, "DOWN", "smells burnt", ACTOR):
-            self._count("down")
-            self._later(lasts_s, lambda: self._undo(node, "smells burnt"))
+        if self._tools.set_state(node, "DOWN", BURNT, ACTOR):
+            self._did("down", node, lasts_s, BURNT)
 
     def _take_over(self, node: str, lasts_s: float) -> None:
         state, reason = self._state(node)
         if "DRAIN" in state and is_our_reason(reason):
-            self._count("take_over")
-            self._tools.ctld.set_reason(node, "mine now")
-            self._later(lasts_s, lambda: self._undo(node, "mine now"))
+            self._tools.ctld.set_reason(node, MINE)
+            self._did("take_over", node, lasts_s, MINE)
 
     def _reserve(self, node: str, lasts_s: float) -> None:
         now = self._tools.timeline.now
@@ -207,12 +239,12 @@ class Admin:
 
     def _hold(self, node: str, lasts_s: float) -> None:
         self._ask(Verb.HOLD, node)
-        self._later(lasts_s, lambda: self._ask(Verb.RELEASE, node))
+        self._tools.timeline.after(lasts_s, lambda: self._ask(Verb.RELEASE, node))
 
     def _reboot(self, node: str, lasts_s: float) -> None:
         del lasts_s
         try:
-            self._tools.ctld.reboot(node, asap=True, nextstate="RESUME", reason="kernel update")
+            self._tools.ctld.reboot(node, asap=True, nextstate="RESUME", reason=KERNEL)
             self._count("reboot")
         except SlurmRefused:
             return

@@ -317,6 +317,19 @@ def test_every_deed_is_done_and_in_the_end_undone() -> None:
     assert admin.done == before
 
 
+def test_what_died_under_a_forgotten_reason_is_put_right_within_a_day_or_sent_in(town: Town) -> None:
+    Admin(town.tools, AdminSettings(), town.technician)
+    for node in ("n1", "n2", "n3"):
+        town.ctld.update_node(node, "DOWN", "fan noise" if node != "n3" else "somebody else has it")
+    fault_with(town.machines, "n2", "nic_dead", 0.9)
+    town.pass_time(DAY_S + 100)
+    assert not town.state("n1") & {"DRAIN", "DOWN"}
+    assert list(town.technician.at_work) == ["n2"]
+    town.pass_time(15 * DAY_S)
+    assert not town.state("n2") & {"DRAIN", "DOWN"}
+    assert "DOWN" in town.state("n3")
+
+
 def test_deeds_on_one_node_do_not_move_with_others() -> None:
     seen = []
     for count in (2, 5):
