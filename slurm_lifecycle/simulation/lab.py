@@ -137,7 +137,7 @@ class Lab:
         fleet, response_s = self.fleet, policy.response_s or site.response_s
         tools = Toolbox(fleet.machines, fleet.ctld, fleet.bmcs, self._ask)
         self.technician = Technician(tools, TechnicianSettings(rma_s=site.rma_s))
-        self.admin = Admin(tools, AdminSettings())
+        self.admin = Admin(tools, AdminSettings(), self.technician)
         self.operator: Operator | None = None
         if policy.operator:
             settings = OperatorSettings(response_s, site.work_s, reinstall_s=site.reimage_s)
