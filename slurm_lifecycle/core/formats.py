@@ -46,6 +46,15 @@ def is_our_reason(reason: str) -> bool:
     return reason.startswith(REASON_PREFIX)
 
 
+def tells_of_a_reboot(reason: str) -> bool:
+    """Whether Slurm added to a reason at an earlier reboot.
+
+    At the next one 22.05 writes `reboot issued` over the whole of such a reason (measured), and the drain is
+    nobody's any more. Newer releases leave it as it is.
+    """
+    return "reboot issued" in reason or "reboot timed out" in reason
+
+
 def reason_code(reason: str) -> tuple[str, str]:
     """Code and component of a reason of ours; component is `-` where it names none."""
     words = reason.removeprefix(REASON_PREFIX).split(" : ")[0].split()

@@ -2,7 +2,7 @@
 
 from slurm_lifecycle.core.draft import FENCE_PREFIX, Draft
 from slurm_lifecycle.core.evidence import begin_verifying, came_back
-from slurm_lifecycle.core.formats import make_reason
+from slurm_lifecycle.core.formats import make_reason, tells_of_a_reboot
 from slurm_lifecycle.core.ladder import MAX_CANCELLED_IN_A_ROW, TICKET_RUNGS, Choice, choose, permission
 from slurm_lifecycle.core.model import Attempt, AttemptOutcome, Fence, Incident, NodeView, Owner, Rung, Step
 from slurm_lifecycle.core.ownership import is_drained
@@ -77,6 +77,10 @@ def _start(draft: Draft, incident: Incident, view: NodeView, choice: Choice) -> 
         draft.hold(view.name, why_not)
         return
     if rung not in TICKET_RUNGS and not fenced(draft, incident, view):
+        return
+    if rung is Rung.REBOOT and tells_of_a_reboot(view.reason):
+        draft.act(Drain(view.name, make_reason(incident.code, incident.component)))
+        draft.hold(view.name, "its reason tells of an earlier reboot: it is written anew before the next one")
         return
     verdict = draft.verdict(view)
     attempt = Attempt(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from slurm_lifecycle.core.draft import FENCE_PREFIX
 from slurm_lifecycle.core.evidence import IDEMPOTENT_RUNGS
 from slurm_lifecycle.core.fault_catalog import fault_for
+from slurm_lifecycle.core.formats import tells_of_a_reboot
 from slurm_lifecycle.core.ladder import TICKET_RUNGS
 from slurm_lifecycle.core.model import Attempt, AttemptOutcome, Incident, NodeView, Owner, Rung
 from slurm_lifecycle.core.ownership import UNREADABLE, is_drained, owner_of, understood
@@ -181,7 +182,7 @@ class Executor:
         owner = owner_of(view, self._policy)
         if owner is Owner.PERSON:
             raise Skipped(f"{action.node} was drained by a person meanwhile: {view.reason[:80]!r}")
-        if owner is Owner.OURS and "DRAIN" in view.state:
+        if owner is Owner.OURS and "DRAIN" in view.state and not tells_of_a_reboot(view.reason):
             raise Skipped(f"{action.node} is drained by us already")
         self._ports.slurm.drain(action.node, action.reason)
 
