@@ -255,7 +255,7 @@ def _show(study: Study) -> None:
         rows.append((section.title.upper(), *("" for _ in comparison.contenders)))
         for line in section.lines:
             label = f"  {'  ' * line.part}{line.label}"
-            rows.append((label, *(f"{one.text} {one.range}".rstrip() for one in line.cells)))
+            rows.append((label, *(_with_range(one.text, one.range) for one in line.cells)))
     click.echo()
     table(("", *(one.name for one in comparison.contenders)), rows)
     headline, asides = words.answer(comparison)
@@ -263,6 +263,10 @@ def _show(study: Study) -> None:
     for name, what in study.policies.items():
         if "no effect in this release" in what:
             click.echo(f"{clean(name)}: {clean(what)}")
+
+
+def _with_range(text: str, spread: str) -> str:
+    return f"{text} ({spread})" if spread else text
 
 
 def _as_json(study: Study) -> dict[str, object]:
