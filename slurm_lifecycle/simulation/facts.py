@@ -20,7 +20,7 @@ OUT = frozenset(
     {"DRAIN", "DOWN", "NOT_RESPONDING", "FAIL", "INVALID_REG", "REBOOT_REQUESTED", "REBOOT_ISSUED"}
 )
 # What Slurm writes where a person reboots a node that had no reason; the daemon's own reboots have one.
-_A_PERSONS_REBOOT = ("reboot issued", "Reboot ASAP")
+_A_PERSONS_REBOOT = ("reboot issued", "reboot requested", "Reboot ASAP")
 _VERDICT = re.compile(r"slc1 ([0-9a-f-]+) [0-9]+ (ok|warn|drain) (\S+) (\S+)$")
 _COULD_NOT_RUN = frozenset({"CHECK_FAILED", "PROBE_HUNG"})
 
@@ -90,6 +90,7 @@ class Facts:
         repairs: by node, the last one, until the node was checked after it.
         came_up_at: when a machine last came up, by node; it had begun to boot some time before.
         good_since: since when a node's agent has said in its present boot that all is well.
+        passed_at: when a node's checks were last seen to have stood for long enough in its present boot.
         slack_s: how much the daemon's clock may be off.
         violations: what the oracles found.
     """
@@ -117,6 +118,7 @@ class Facts:
         self.foreign: dict[str, tuple[str, ...]] = {}
         self.effects: list[Effect] = []
         self.repairs: dict[str, Repair] = {}
+        self.passed_at: dict[str, float] = {}
         self.came_up_at: dict[str, float] = {}
         self.good_since: dict[str, float] = {}
         self.asked: dict[int, tuple[Verb, str]] = {}
@@ -236,12 +238,21 @@ class Facts:
     def _settle(self, node: str) -> None:
         """The repair counts as checked once its checks have stood for as long as the policy wants."""
         repair, since = self.repairs.get(node), self.good_since.get(node)
-        if repair is None or since is None or node not in self.machines:
+        if since is None or node not in self.machines:
+            return
+        if self.now - since >= self.policy.verify_settle_s - self.slack_s:
+            self.passed_at[node] = self.now
+        if repair is None:
             return
         stood = self.now - max(since, repair.at)
         fresh_boot = self.came_up_at.get(node, 0.0) > repair.at
         if stood >= self.policy.verify_settle_s - self.slack_s and (fresh_boot or not repair.needs_boot):
             del self.repairs[node]
+
+    def passed_since(self, node: str, since: float) -> bool:
+        """Whether the node's checks have stood for long enough in its present boot, at some time since."""
+        self._settle(node)
+        return self.passed_at.get(node, 0.0) >= since
 
     def unchecked(self, node: str) -> Repair | None:
         """The repair after which the node was not checked, None where it was or none was made."""

@@ -79,6 +79,9 @@ class Hands:
         self._note(node, f"a person reboots it{' ASAP' * asap} {nextstate}")
         with contextlib.suppress(SlurmRefused):
             self._ctld.reboot(node, asap=asap, nextstate=nextstate)
+            if asap or nextstate:
+                # Such a reboot gives a drained node back.
+                self._facts.person_returns(node)
 
     def cancel_reboot(self, node: str) -> None:
         """A person takes a reboot back, which takes anybody's drain with it."""

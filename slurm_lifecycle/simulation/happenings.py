@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from slurm_lifecycle.core.model import Verb
 from slurm_lifecycle.core.policy import Mode
-from slurm_lifecycle.simulation.faults import KINDS
+from slurm_lifecycle.simulation.faults import KINDS, kinds_of_code
 from slurm_lifecycle.simulation.slurmctld import JobSpec, NodeSpec
 
 if TYPE_CHECKING:
@@ -104,10 +104,18 @@ def _faults(world: "World", node: str) -> list[Happening]:
                 machines.fault(name, kind)
 
     def again() -> None:
-        # The same fault as the last time, for relapses.
         last = world.last_kind.get(node)
         if last is not None:
             machines.fault(node, KINDS[last[0]], last[1])
+
+    def relapse() -> None:
+        # A node that went back comes down with the very same again.
+        back = [one for one in world.journal.returned() if one.node in machines]
+        if back:
+            case = rng.choice(back[-6:])
+            kinds = kinds_of_code(case.code)
+            if kinds:
+                machines.fault(case.node, kinds[0], case.component)
 
     def goes() -> None:
         for key in sorted(machine.faults)[:1]:
@@ -116,6 +124,7 @@ def _faults(world: "World", node: str) -> list[Happening]:
     return [
         (6, "a fault", strike),
         (4 if node in world.last_kind else 0, "the fault of the last time", again),
+        (3, "a fault comes back", relapse),
         (1.5, "many fail", many),
         (4 if machine.faults else 0, "a fault goes", goes),
     ]

@@ -115,6 +115,25 @@ class Journal:
         where = f"{_TRY} WHERE incident_id = ? ORDER BY created_at, op_id"
         return tuple(Try(*row) for row in self._connection.execute(where, (incident_id,)))
 
+    def succeeded(self) -> tuple[tuple[str, str, float], ...]:
+        """Reboots and reimages that count as done: operation, node, when they were written down."""
+        kept = self._kept.get("succeeded")
+        if kept is None:
+            rows = self._connection.execute(
+                "SELECT op_id, node, created_at FROM attempt"
+                " WHERE outcome = 'succeeded' AND rung IN ('reboot', 'reimage') ORDER BY op_id"
+            )
+            kept = self._kept["succeeded"] = tuple((str(row[0]), str(row[1]), float(row[2])) for row in rows)
+        assert isinstance(kept, tuple)
+        return kept
+
+    def returned(self) -> tuple[Case, ...]:
+        """Cases that were closed as returned, oldest first."""
+        return tuple(
+            Case(*row)
+            for row in self._connection.execute(f"{_CASE} WHERE outcome = 'returned' ORDER BY closed_at, id")
+        )
+
     def trips(self) -> tuple[str, ...]:
         """Scopes for which the breaker is tripped."""
         kept = self._kept.get("trips")

@@ -194,7 +194,8 @@ class Memory(Oracle):
     def sends(self, call: Call) -> None:
         """At each repair: what the node's history demands."""
         case = self.facts.journal.open_cases().get(call.node)
-        if call.what not in DISRUPTIVE or case is None or self._class.get(case.id) != case.fault_class:
+        one_shot = call.what in DISRUPTIVE or call.what == "ticket"
+        if not one_shot or case is None or self._class.get(case.id) != case.fault_class:
             return
         path = [
             rule.rung.value
@@ -202,13 +203,14 @@ class Memory(Oracle):
             if key.value == case.fault_class
             for rule in rules
         ]
-        if call.what not in path:
+        rung = case.rung if call.what == "ticket" else call.what
+        if rung not in path:
             return
         least, why = self._least(case, path)
         if why:
             self.judged += 1
-        if path.index(call.what) < least:
-            self.broken(call.node, f"{call.what} for {case.id}, but {why}: nothing below {path[least]}")
+        if path.index(rung) < least:
+            self.broken(call.node, f"{rung} for {case.id}, but {why}: nothing below {path[least]}")
 
     def _least(self, case: Case, path: list[str]) -> tuple[int, str]:
         policy = self.facts.policy

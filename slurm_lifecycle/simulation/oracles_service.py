@@ -2,7 +2,7 @@
 
 from slurm_lifecycle.core.model import Step
 from slurm_lifecycle.core.policy import Mode
-from slurm_lifecycle.simulation.facts import OUR_FENCE, OUT, Facts, spoken
+from slurm_lifecycle.simulation.facts import DISRUPTIVE, OUR_FENCE, OUT, Facts, spoken
 from slurm_lifecycle.simulation.journal import Case
 from slurm_lifecycle.simulation.oracles import Call, Oracle, Patience, TickFacts
 
@@ -20,6 +20,27 @@ class Checked(Oracle):
         super().__init__(facts)
         self._repaired: set[str] = set()
         self._told: set[str] = set()
+        self._verified_from: dict[str, float] = {}
+
+    def wrote(self) -> None:
+        """Since when each case is being verified."""
+        for case in self.facts.journal.open_cases().values():
+            if case.step == "verifying":
+                self._verified_from[case.id] = case.step_since
+
+    def sends(self, call: Call) -> None:
+        """The drain is lifted: only after checks of the present boot, unless a person waived them."""
+        case = self.facts.journal.open_cases().get(call.node)
+        if call.what not in ("undrain", "resume") or case is None or case.lifted:
+            return
+        since = self._verified_from.get(case.id)
+        repaired = any(one.rung in DISRUPTIVE for one in self.facts.journal.tries_of(case.id))
+        if not repaired and not case.boot_before:
+            # Nothing was done to it: an agent that did not start cannot be told from one without news.
+            return
+        self.judged += 1
+        if since is None or not self.facts.passed_since(call.node, since - self.facts.slack_s):
+            self.broken(call.node, f"{call.what}, and no checks of its present boot have stood since {since}")
 
     def happened(self, call: Call) -> None:
         """A repair."""
@@ -141,16 +162,20 @@ class ProvenSuccess(Oracle):
 
     name = "success is proven by a boot"
 
+    def __init__(self, facts: Facts) -> None:
+        """Nothing was tried yet."""
+        super().__init__(facts)
+        self._proven: set[str] = set()
+
     def ticked(self, tick: TickFacts) -> None:
-        """Attempts that this tick ended as succeeded, and cases that it sent to their checks."""
+        """Attempts that ended as succeeded, at the edge too, and cases that were sent to their checks."""
+        for op_id, node, created_at in self.facts.journal.succeeded():
+            if op_id not in self._proven:
+                self._proven.add(op_id)
+                self.judged += 1
+                self._booted(node, created_at, f"{op_id} counts as succeeded")
         if tick.result is None:
             return
-        for attempt in tick.result.plan.attempts:
-            if attempt.outcome is None or attempt.outcome.value != "succeeded":
-                continue
-            if attempt.rung.value in ("reboot", "reimage"):
-                self.judged += 1
-                self._booted(attempt.node, attempt.created_at, f"{attempt.op_id} counts as succeeded")
         before = tick.result.records.incidents
         asked = {subject for _, subject in self.facts.answered(tick.result.plan)}
         for incident in tick.result.plan.incidents:
