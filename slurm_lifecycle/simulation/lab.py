@@ -137,6 +137,7 @@ class Lab:
         fleet, response_s = self.fleet, policy.response_s or site.response_s
         tools = Toolbox(fleet.machines, fleet.ctld, fleet.bmcs, self._ask)
         self.technician = Technician(tools, TechnicianSettings(rma_s=site.rma_s))
+        self.technician.on_take.append(self._looked)
         self.admin = Admin(tools, AdminSettings(), self.technician)
         self.operator: Operator | None = None
         if policy.operator:

@@ -33,12 +33,14 @@ class Technician:
 
     Attributes:
         at_work: nodes with a case under way, and since when.
+        on_take: told of a node whose case begins.
         on_visit: told of a node when its parts have been replaced.
     """
 
     def __init__(self, tools: Toolbox, settings: TechnicianSettings) -> None:
         """No case yet."""
         self.at_work: dict[str, float] = {}
+        self.on_take: list[Callable[[str], None]] = []
         self.on_visit: list[Callable[[str], None]] = []
         self._tools = tools
         self._settings = settings
@@ -65,6 +67,8 @@ class Technician:
         if node in self.at_work:
             return
         self.at_work[node] = self._tools.timeline.now
+        for told in self.on_take:
+            told(node)
         low, high = self._settings.reseat_s if reseat else self._settings.rma_s
         delay_s = self._tools.draw(node, f"parts/{case}", low, high)
         self._tools.timeline.after(delay_s, lambda: self._visit(node, case, 0, reseat, then))

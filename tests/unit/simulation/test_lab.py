@@ -110,6 +110,8 @@ def test_the_policies_do_what_they_say(runs: Mapping[str, RunResult]) -> None:
     assert not any(by_hand[name] for name in DEFAULT_POLICIES[1:])
     assert set(runs["reboot-only"].actions) <= {"drain", "reboot", "return"}
     assert runs["full"].actions["rma"] > 0
+    # Without tickets a person sends parts in as well, and that is no hands-on time.
+    assert runs["reboot-only"].out_hours_by_rung["rma"] > 0
     assert runs["full-standby"].standby_gpu_hours > 0
     assert runs["full"].standby_gpu_hours == 0.0
     assert runs["full-standby"].nodes == 49
