@@ -1,4 +1,4 @@
-"""What differs between Slurm's releases, as data. Every trait was measured on daemons of that release."""
+"""What differs between Slurm's releases, as data: measured on daemons of each, where not said otherwise."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Release:
         rewrites_at_invalid: a registration with too little writes its own Reason over any other. Read in the
             sources of 24.11.
         spares_drained: a drained node, or one in a MAINT reservation, may boot by itself and come back.
-        idle_while_issued: `State=IDLE` is accepted while the node boots, after which it is stuck.
+        idle_while_issued: `State=IDLE` is accepted while the node boots, whose boot is then unexpected.
         edits_reservations: `Nodes+=`, `Nodes-=` and `Comment=` of a reservation.
         refuses_nobody: no reservation for the user `nobody`.
     """

@@ -198,3 +198,45 @@ def test_in_service_means_that_a_users_job_may_start_there() -> None:
     bench.run(1)
     assert bench.state("n1") == {"ALLOCATED"}
     assert bench.ctld.in_service("n1")
+
+
+def test_slurms_own_drain_writes_no_reason_over_one_that_is_stale() -> None:
+    bench = Bench(1, SlurmConf(release="24.11"))
+    bench.ctld.update_node("n1", "DRAIN", "slc:XID79 gpu3")
+    bench.ctld.update_node("n1", "UNDRAIN")
+    bench.run(2)
+    bench.ctld.registered("n1", bench.began - 100, 7)
+    assert bench.state("n1") == {"IDLE", "DRAIN", "INVALID_REG"}
+    assert bench.ctld.view("n1").reason == "slc:XID79 gpu3"
+
+
+def test_a_node_that_registered_with_less_is_not_pinged() -> None:
+    bench = Bench(2, SlurmConf(slurmd_timeout_s=60))
+    bench.ctld.registered("n1", bench.began - 100, 7)
+    bench.ctld.fell_silent("n1")
+    bench.ctld.fell_silent("n2")
+    bench.run(1000)
+    assert bench.state("n1") == {"IDLE", "DRAIN", "INVALID_REG"}
+    assert bench.state("n2") == {"DOWN", "NOT_RESPONDING"}
+
+
+def test_resume_of_a_node_that_only_failed_asks_it_nothing() -> None:
+    bench = Bench(1)
+    bench.ctld.update_node("n1", "FAIL", "psu")
+    bench.ctld.update_node("n1", "RESUME")
+    assert bench.state("n1") == {"IDLE"}
+
+
+def test_an_update_after_a_reboot_that_timed_out_ends_what_was_promised_for_it() -> None:
+    conf = SlurmConf(release="25.11", return_to_service=2, resume_timeout_s=20)
+    bench = Bench(2, conf)
+    bench.side.reboot = bench.ctld.fell_silent  # type: ignore[method-assign]
+    for name in ("n1", "n2"):
+        bench.ctld.reboot(name, asap=True)
+    bench.run(60)
+    assert bench.state("n1") >= {"DOWN", "DRAIN"}
+    bench.ctld.update_node("n2", "DRAIN", "slc:BOOT_TIMEOUT")
+    for name in ("n1", "n2"):
+        bench.ctld.registered(name, bench.timeline.now - 1, 8)
+    assert bench.state("n1") == {"IDLE"}
+    assert bench.state("n2") == {"IDLE", "DRAIN"}
