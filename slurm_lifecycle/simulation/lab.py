@@ -4,6 +4,7 @@ The real planner, reconciler, executor and store run over a simulated fleet with
 a temporary folder is written, and nothing outside the process is asked.
 """
 
+import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -314,7 +315,7 @@ def run_one(
         Its books; `complete` says whether it ran to its end.
     """
     began = time.monotonic()
-    place = _TMPFS if _TMPFS.is_dir() else None
+    place = _TMPFS if os.access(_TMPFS, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="slurm-lifecycle-simulate-", dir=place) as folder:
         lab = Lab(site, policy, seed, Path(folder))
         try:

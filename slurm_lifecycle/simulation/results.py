@@ -17,9 +17,10 @@ class Repair:
     """One node's way from its fault to being in service again.
 
     Attributes:
-        cause: key of the fault kind.
+        cause: what took it out, in the words of `RunResult.interruptions`.
         began_s, ended_s: seconds since the run began; `ended_s` None where it was still out at the end.
-        cured_by: what it went back after: `reboot`, `reimage`, `rma`, `person`, ... ("" where still out).
+        cured_by: what it went back after: `reboot`, `reimage`, `rma`, `person`, ..., `itself` where nothing
+            was done ("" where still out).
     """
 
     node: str
@@ -35,18 +36,19 @@ class RunResult:
 
     Attributes:
         days: how long was simulated; less than `days_wanted` where it was stopped.
-        interruptions: jobs' runs that ended before their time, by cause.
+        interruptions: jobs' runs that ended before their time, by cause: rows of the published table
+            (`faulty GPU`, `HBM`, ...), common causes (`driver rollout`, ...), `false alarm`, ...
         out_hours_by_cause: node-hours out of service, by the fault that took the node out.
         out_hours_by_rung: the same hours by what was going on: `draining`, `waiting`, `reboot`, `reimage`,
             `verify`, `rma`, `person`.
-        lost_gpu_hours: GPU-hours of training lost: `rollback` (work since the last checkpoint), `restart`
-            (starting again until the first new step), `waiting` (GPUs that jobs asked for and did not have
-            after an interruption).
+        lost_gpu_hours: GPU-hours of training lost: `rollback` (since the last checkpoint, the time that the
+            job hung included), `restart` (starting again until the first new step), `waiting` (GPUs that
+            jobs asked for and did not have after an interruption).
         lost_gpu_hours_by_cause: the same GPU-hours, by the cause of the interruption.
         useful_gpu_hours: training that was kept.
         standby_gpu_hours: GPUs kept idle as hot standby.
         false_drains: drains of nodes with no fault at all.
-        actions: effects sent, by rung.
+        actions: effects sent, by rung; what a person did in the daemon's place ends in ` by hand`.
         peak_working, peak_out: most nodes at once in repair or checks, and out of service.
         pages: calls to a person.
     """

@@ -5,12 +5,14 @@ import multiprocessing
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Event
 from queue import Empty
 from typing import Any
 
+from slurm_lifecycle.errors import ConfigError
 from slurm_lifecycle.simulation.lab import run_one
 from slurm_lifecycle.simulation.results import RunResult, Study
 from slurm_lifecycle.simulation.site import SimPolicy, Site
@@ -150,7 +152,14 @@ def _together(tasks: Sequence[Task], jobs: int, tell: OnProgress, stop: Stop) ->
         min(jobs, len(tasks)), mp_context=context, initializer=_begin_worker, initargs=(progress, ending)
     ) as pool:
         waiting = {pool.submit(_work, task) for task in tasks}
-        runs = [run for done in _as_they_end(waiting, progress, tell) if (run := done.result()) is not None]
+        try:
+            runs = [
+                run for done in _as_they_end(waiting, progress, tell) if (run := done.result()) is not None
+            ]
+        except BrokenProcessPool:
+            raise ConfigError(
+                "a process of the study was killed, for want of memory? Take fewer --jobs"
+            ) from None
     progress.close()
     return runs
 

@@ -1,5 +1,7 @@
 """Site descriptions and policy files: what is shipped is right, and every mistake is one line."""
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,18 @@ from slurm_lifecycle.simulation.faults import INTERRUPTIONS, KINDS
 from slurm_lifecycle.simulation.lab import node_specs
 from slurm_lifecycle.simulation.policy_files import DEFAULT_POLICIES, POLICIES, load_policies, load_policy
 from slurm_lifecycle.simulation.site_files import SCENARIOS, load_site, load_site_file, shipped
+from slurm_lifecycle.simulation.site_schema import (
+    EventTable,
+    FailuresTable,
+    JobTable,
+    PeopleTable,
+    RepairTable,
+    SiteDescription,
+    SlurmTable,
+)
+from tests.architecture.source import ROOT
 
+EXAMPLES = ROOT / "etc"
 SMALL = """
 nodes = 32
 nodes_per_domain = 8
@@ -100,6 +113,17 @@ def test_rates_of_ones_own_history_take_the_place_of_the_published_ones(tmp_path
     assert site.failures.by_kind == {"gpu_hang": 2.0}
 
 
+def test_the_example_names_every_key_and_tells_the_defaults(tmp_path: Path) -> None:
+    example = EXAMPLES / "simulate-site.toml"
+    text = example.read_text(encoding="utf-8")
+    tables = (SiteDescription, SlurmTable, FailuresTable, RepairTable, PeopleTable, EventTable, JobTable)
+    keys = {key for table in tables for key in table.model_fields}
+    assert {key for key in keys if not re.search(rf"\b{key}\b", text)} == set()
+    site, plain = load_site_file(example), load_site_file(written(tmp_path, "nodes = 256"))
+    assert [one.name for one in site.jobs] == ["pretrain", "small"]
+    assert replace(site, name=plain.name, summary=plain.summary, events=(), jobs=()) == plain
+
+
 FOUR = "nodes = 4\n"
 POWER = FOUR + '[[events]]\nkind = "power"\nat = "1h"\n'
 ROLLOUT = FOUR + '[[events]]\nkind = "driver_rollout"\nat = "1h"\n'
@@ -167,9 +191,8 @@ def test_a_mistake_in_a_policy_is_one_line_too(tmp_path: Path, text: str, told: 
     assert str(raised.value).startswith(f"{path}: {told}")
 
 
-def test_a_production_policy_file_is_a_policy_to_try(tmp_path: Path) -> None:
-    example = Path(__file__).parents[3] / "etc" / "policy.toml"
-    policy = load_policy(str(example))
+def test_a_production_policy_file_is_a_policy_to_try() -> None:
+    policy = load_policy(str(EXAMPLES / "policy.toml"))
     assert policy.policy.mode is Mode.ACT
     assert policy.policy.paths[FaultClass.REBOOT] == Policy().paths[FaultClass.REBOOT]
     assert policy.standby_percent == 0.0
