@@ -209,7 +209,7 @@ def _progress(policies: Sequence[SimPolicy], seeds: Sequence[int]) -> Iterator[C
 
         def line(index: int, share: float) -> None:
             if share >= 1.0 > shares[index]:
-                click.echo(f"{time.monotonic() - began:6.1f} s  {names[index]}: done", err=True)
+                click.echo(f"{time.monotonic() - began:6.1f} s  {clean(names[index])}: done", err=True)
             shares[index] = max(shares[index], share)
 
         yield line
@@ -254,7 +254,7 @@ def _show(study: Study) -> None:
     for section in comparison_table(comparison):
         rows.append((section.title.upper(), *("" for _ in comparison.contenders)))
         for line in section.lines:
-            label = f"  {'  ' * line.part}{line.label}"
+            label = f"- {line.label}" if line.part else line.label
             rows.append((label, *(_with_range(one.text, one.range) for one in line.cells)))
     click.echo()
     table(("", *(one.name for one in comparison.contenders)), rows)
