@@ -1,4 +1,4 @@
-"""A simulated fleet, put together: slurmctld, machines, agents, reimages, and a desk for tickets and pages."""
+"""A simulated fleet, put together: slurmctld, machines, agents, reimages, a desk for tickets and pages."""
 
 from dataclasses import dataclass, field
 
