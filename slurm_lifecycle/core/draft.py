@@ -242,12 +242,17 @@ class Draft:
         return self.put_incident(moved)
 
     def close(self, incident: Incident, outcome: str, why: str, actor_note: str = "") -> Incident:
-        """Close an incident; Slurm's own findings end with it, others are acknowledged unless returned."""
+        """Close an incident; Slurm's own findings end with it, others are acknowledged unless returned.
+
+        Whoever took a drain away decided about the node, whoever lifted a code about that code alone.
+        """
         closed = self.move(incident, Step.CLOSED, why, outcome=outcome, note=actor_note)
         for finding in self.findings_of(incident.node):
             if finding.boot_id == SLURM_SAYS:
                 self.put_finding(replace(finding, cleared_at=self.now))
-            elif outcome in ("cancelled", "lifted") and not finding.acknowledged:
+            elif not finding.acknowledged and (
+                outcome == "cancelled" or (outcome == "lifted" and finding.code == incident.code)
+            ):
                 self.put_finding(replace(finding, acknowledged=True))
         return closed
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from slurm_lifecycle.core.budget import new_trip
-from slurm_lifecycle.core.draft import SLURM_SAYS, Draft, is_our_reservation
+from slurm_lifecycle.core.draft import FENCE_PREFIX, SLURM_SAYS, Draft, is_our_reservation
 from slurm_lifecycle.core.fault_catalog import FaultClass, Level, fault_for
 from slurm_lifecycle.core.formats import NO_COMPONENT, Mark, parse_mark, reason_code
 from slurm_lifecycle.core.ladder import entry_index, needs_incident
@@ -238,12 +238,19 @@ def adopt_unknown(draft: Draft) -> None:
         if not is_our_reservation(reservation.name) or reservation.name in draft.fences:
             continue
         for name in reservation.nodes:
-            if name in draft.nodes and reservation.name.removeprefix("slc-") not in known_ids:
+            if name in draft.nodes and not knows_case(draft, reservation.name.removeprefix(FENCE_PREFIX)):
                 doubtful.setdefault(name, f"fence {reservation.name} is not on record")
     for name, why in sorted(doubtful.items()):
         _adopt(draft, name, why)
     if doubtful and "fleet" not in draft.trips:
         _trip(draft, Trip("fleet", draft.now, f"store does not know our work on {len(doubtful)} nodes"))
+
+
+def knows_case(draft: Draft, incident_id: str) -> bool:
+    """Whether an incident is on record, open or closed, as this tick found it."""
+    records = draft.fleet.records
+    incidents = (*records.incidents.values(), *records.closed_incidents)
+    return any(one.id == incident_id for one in incidents)
 
 
 def _mark_problem(draft: Draft, name: str, mark: Mark, known_ids: set[str]) -> str:

@@ -9,10 +9,10 @@ changes nothing but the time it takes.
 from dataclasses import replace
 from functools import lru_cache
 
-from slurm_lifecycle.core.draft import Draft
+from slurm_lifecycle.core.draft import FENCE_PREFIX, Draft, is_our_reservation
 from slurm_lifecycle.core.evidence import judge_open_attempts
 from slurm_lifecycle.core.formats import Claim, Mark, parse_claim, parse_mark, with_claim, with_mark
-from slurm_lifecycle.core.intake import adopt_unknown, take_in
+from slurm_lifecycle.core.intake import adopt_unknown, knows_case, take_in
 from slurm_lifecycle.core.model import Fence, Fleet, Incident, NodeView, Owner, Phase, Step
 from slurm_lifecycle.core.ownership import claim_bearer, is_out, understood
 from slurm_lifecycle.core.plan import NodeStatus, Plan, RemoveFence, RenewFence, SetComment
@@ -100,6 +100,7 @@ def _tend_fences(draft: Draft) -> None:
     """Renew fences that are needed, remove those that are not, and close the record when they are gone."""
     if draft.claim_problem or draft.policy.mode is not Mode.ACT:
         return
+    _recall_fences(draft)
     for fence in sorted(draft.fences.values(), key=lambda one: one.name):
         seen = draft.fleet.observation.reservations.get(fence.name)
         if _fence_needed(draft, fence):
@@ -111,6 +112,20 @@ def _tend_fences(draft: Draft) -> None:
             draft.put_fence(closed)
         else:
             draft.act(RemoveFence(fence.name, fence.node))
+
+
+def _recall_fences(draft: Draft) -> None:
+    """Put a fence of a case that we know back on record, so that it is tended.
+
+    A slurmctld that hangs creates it long after it was asked to (measured: also after the client was killed).
+    By then its case may be closed, or nothing was seen of the fence and its record is.
+    """
+    for name, reservation in draft.fleet.observation.reservations.items():
+        if not is_our_reservation(name) or name in draft.fences:
+            continue
+        incident_id = name.removeprefix(FENCE_PREFIX)
+        if reservation.nodes and knows_case(draft, incident_id):
+            draft.put_fence(Fence(name, reservation.nodes[0], incident_id, draft.now))
 
 
 def _fence_needed(draft: Draft, fence: Fence) -> bool:

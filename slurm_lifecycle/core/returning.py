@@ -125,7 +125,9 @@ def _check_again(draft: Draft, incident: Incident, view: NodeView) -> None:
 def returning(draft: Draft, incident: Incident, view: NodeView) -> None:
     """Undrain inside the fence, see it respond, remove the fence, see it in service, close."""
     verdict = draft.verdict(view)
-    if verdict is not None and verdict.level is Level.DRAIN and not incident.lifted:
+    # Whoever lifted a code as a false alarm said nothing of another one.
+    waived = incident.lifted and verdict is not None and verdict.code == incident.code
+    if verdict is not None and verdict.level is Level.DRAIN and not waived:
         draft.move(
             incident,
             Step.DRAINING,
@@ -134,6 +136,7 @@ def returning(draft: Draft, incident: Incident, view: NodeView) -> None:
             code=verdict.code,
             component=verdict.component,
             drain_confirmed=False,
+            lifted=False,
         )
         return
     if incident.deadline is not None and draft.now >= incident.deadline:
@@ -141,6 +144,11 @@ def returning(draft: Draft, incident: Incident, view: NodeView) -> None:
             incident, Step.HELD, "not in service by the deadline", hold="return", note="return timed out"
         )
         return
+    fence = draft.fence_of(incident.id)
+    fenced = fence is not None and fence.name in draft.fleet.observation.reservations
+    if incident.service_ticks and (fenced or view.state & {"DRAIN", "DOWN", "NOT_RESPONDING"}):
+        # Out again: what was seen counts only in a row.
+        incident = draft.put_incident(update(incident, service_ticks=0))
     if view.state & {"DRAIN", "DOWN"}:
         why_not = draft.not_allowed(view, "return")
         if (
@@ -162,8 +170,7 @@ def returning(draft: Draft, incident: Incident, view: NodeView) -> None:
     if "NOT_RESPONDING" in view.state:
         draft.hold(view.name, "returning: waits for the node to respond")
         return
-    fence = draft.fence_of(incident.id)
-    if fence is not None and fence.name in draft.fleet.observation.reservations:
+    if fence is not None and fenced:
         if draft.only_watching:
             draft.hold(view.name, f"returning: {draft.only_watching}; would remove the fence")
             return

@@ -1,0 +1,96 @@
+"""The last steps of a return, what a person waived, and fences that come late."""
+
+from dataclasses import replace
+
+from slurm_lifecycle.core.model import ReservationView, Step, Verb
+from slurm_lifecycle.core.plan import CreateFence, RemoveFence, Undrain
+
+from .world import World
+
+
+def test_service_is_seen_twice_in_a_row_or_not_at_all() -> None:
+    world = World()
+    world.fault("n3", "XID79")
+    world.run_until(lambda w: (found := w.incident("n3")) is not None and found.service_ticks == 1)
+    world.set_state("n3", "NOT_RESPONDING")
+    world.tick()
+    world.set_state("n3", drop=("NOT_RESPONDING",))
+    world.tick()
+    assert world.incident("n3").service_ticks == 1  # type: ignore[union-attr]
+    world.tick()
+    assert world.closed("n3").outcome == "returned"
+
+
+def test_lifted_code_lifts_no_other_fault() -> None:
+    world = World()
+    world.fault("n3", "DRIVER_MISMATCH", component="-", cured_by="never")
+    world.run_until(lambda w: w.step("n3") is Step.REPAIRING)
+    world.policy = replace(world.policy, rungs=world.policy.rungs - {"reboot", "return"})
+    world.ask(Verb.BREAKER_LIFT, "DRIVER_MISMATCH")
+    world.tick()
+    assert world.incident("n3").lifted  # type: ignore[union-attr]
+    world.fault("n3", "GPU_IRQ", component="gpu0", cured_by="never")
+    world.agent_drains("n3")
+    world.policy = replace(world.policy, rungs=world.policy.rungs | {"return"})
+    world.tick(5)
+    assert not world.sent(Undrain, "n3")
+    incident = world.incident("n3")
+    assert incident is not None
+    assert (incident.code, incident.lifted) == ("GPU_IRQ", False)
+    assert not any(one.acknowledged for one in world.records.findings if one.code == "GPU_IRQ")
+
+
+def test_finding_of_another_code_is_not_acknowledged_with_the_lifted_one() -> None:
+    world = World()
+    world.policy = replace(world.policy, rungs=world.policy.rungs - {"drain"})
+    world.fault("n3", "DRIVER_MISMATCH", component="-")
+    world.tick(3)
+    world.fault("n3", "FS_READONLY", component="/")
+    world.tick()
+    world.ask(Verb.BREAKER_LIFT, "DRIVER_MISMATCH")
+    world.tick()
+    acknowledged = {one.code: one.acknowledged for one in world.records.findings}
+    assert acknowledged == {"DRIVER_MISMATCH": True, "FS_READONLY": False}
+
+
+def comes_late(world: World, name: str) -> None:
+    flags = frozenset({"MAINT", "IGNORE_JOBS"})
+    world.reservations[name] = ReservationView(name, ("n3",), world.now, world.now + 1e7, flags)
+
+
+def test_fence_that_slurm_makes_after_its_case_was_closed_is_removed() -> None:
+    world = World()
+    world.lose = lambda action: isinstance(action, CreateFence)
+    world.fault("n3", "XID79")
+    world.run_until(lambda w: bool(w.sent(CreateFence)))
+    world.admin_undrains("n3")
+    world.tick(3)
+    name = f"slc-{world.closed('n3').id}"
+    assert name not in world.records.fences
+    comes_late(world, name)
+    world.tick(2)
+    assert world.sent(RemoveFence)
+    assert not world.reservations
+    world.tick(2)
+    assert world.last.settled
+    assert not world.records.trips
+
+
+def test_late_fence_of_an_open_case_is_no_strangers() -> None:
+    world = World()
+    world.lose = lambda action: isinstance(action, CreateFence)
+    world.fault("n3", "XID79", cured_by="never")
+    world.run_until(lambda w: bool(w.sent(CreateFence)))
+    incident = world.incident("n3")
+    assert incident is not None
+    # It went on without a fence, to a person, and its record was closed.
+    world.records = replace(
+        world.records,
+        incidents={"n3": replace(incident, step=Step.AWAITING_PERSON, deadline=None)},
+        fences={},
+    )
+    comes_late(world, f"slc-{incident.id}")
+    world.tick(2)
+    assert world.step("n3") is Step.AWAITING_PERSON
+    assert not world.records.trips
+    assert not world.reservations
