@@ -170,9 +170,27 @@ def _people(world: "World", node: str) -> list[Happening]:
     drained, down = "DRAIN" in view.state, "DOWN" in view.state
     text = rng.choice(PERSONS_SAY)
 
+    cases = world.journal.open_cases()
+
     def request() -> None:
-        subjects = (node, node, node, "XID79", "fleet", "", "DRIVER_MISMATCH", "nosuch")
-        hands.ask(rng.choice(list(Verb)), rng.choice(subjects))
+        concerned = rng.choice(sorted(cases)) if cases else node
+        codes = [one.code for one in cases.values()][:1]
+        subjects = (node, concerned, concerned, concerned, "fleet", "", "nosuch", *codes)
+        hands.ask(rng.choice((*Verb, Verb.HOLD, Verb.RELEASE, Verb.REMEDIATE)), rng.choice(subjects))
+
+    waiting = [
+        name
+        for name, case in sorted(cases.items())
+        if case.step in ("awaiting_person", "held") and case.hold != "foreign" and name in world.machines
+    ]
+
+    def mend() -> None:
+        name = rng.choice(waiting)
+        # Now and then the agent does not come up with the node, and nobody looks.
+        world.machines.machine(name).agent_starts = rng.random() < 0.7
+        world.machines.replace_parts(name)
+        after_s = rng.choice((0.5, 1.5, 4.0)) * world.machines.settings.boot_s
+        world.timeline.after(after_s, lambda: hands.ask(Verb.RELEASE, name))
 
     return [
         (2, "a person drains", lambda: hands.drain(node, text)),
@@ -182,8 +200,9 @@ def _people(world: "World", node: str) -> list[Happening]:
         (2 if drained or down else 0, "a person resumes", lambda: hands.give_back(node, "RESUME")),
         (0.3 if drained or down else 0, "a person sets IDLE", lambda: hands.give_back(node, "IDLE")),
         (5, "a person asks", request),
+        (4 if waiting else 0, "a technician mends", mend),
         (
-            0.5,
+            2 if drained else 0.3,
             "a person reboots",
             lambda: hands.reboot(
                 node, asap=rng.random() < 0.5, nextstate=rng.choice(("", "", "RESUME", "DOWN"))

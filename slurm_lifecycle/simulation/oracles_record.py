@@ -135,6 +135,10 @@ class Agreement(Oracle):
         facts = self.facts
         able = tick.result is not None and tick.fresh and not tick.result.plan.not_acting
         able = able and facts.policy.mode is Mode.ACT
+        for node, case in facts.journal.open_cases().items():
+            # The store of a run is never lost, so nothing that is found in Slurm can be a stranger's.
+            if case.hold == "adopt":
+                self.broken(node, f"{case.id} is held as if another daemon had worked on the node")
         done = tick.result is not None and all(one.result in ("done", "skipped") for one in tick.result.done)
         found = self._found()
         self.judged += 1

@@ -31,7 +31,10 @@ class Checked(Oracle):
     def sends(self, call: Call) -> None:
         """The drain is lifted: only after checks of the present boot, unless a person waived them."""
         case = self.facts.journal.open_cases().get(call.node)
-        if call.what not in ("undrain", "resume") or case is None or case.lifted:
+        if call.what not in ("undrain", "resume") or case is None:
+            return
+        if case.lifted:
+            self._waived(call, case)
             return
         since = self._verified_from.get(case.id)
         repaired = any(one.rung in DISRUPTIVE for one in self.facts.journal.tries_of(case.id))
@@ -41,6 +44,15 @@ class Checked(Oracle):
         self.judged += 1
         if since is None or not self.facts.passed_since(call.node, since - self.facts.slack_s):
             self.broken(call.node, f"{call.what}, and no checks of its present boot have stood since {since}")
+
+    def _waived(self, call: Call, case: Case) -> None:
+        """A person lifted one code: nothing that the daemon read may speak of another one."""
+        assert self.facts.slurm is not None
+        view = self.facts.slurm.delivered.get(call.node)
+        said = spoken(view) if view is not None else None
+        self.judged += 1
+        if said is not None and said.level == "drain" and said.code != case.code:
+            self.broken(call.node, f"{call.what}: {case.code} was lifted, and the node says {said.code}")
 
     def happened(self, call: Call) -> None:
         """A repair."""
@@ -153,7 +165,9 @@ class ReturnsGoOn(Oracle):
         new_boot = said is not None and (not case.boot_before or said.boot_id != case.boot_before)
         if case.step == "verifying":
             stood = facts.now - case.step_since > facts.policy.verify_settle_s + 2 * facts.slack_s
-            return good and new_boot and stood and "DRAIN" in view.state
+            drained_for_s = facts.now - (view.reason_at_s or facts.now)
+            settled = drained_for_s > facts.policy.verify_settle_s + 2 * facts.slack_s
+            return good and new_boot and stood and settled and "DRAIN" in view.state
         return case.step == "returning" and good
 
 
