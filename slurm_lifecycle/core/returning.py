@@ -6,7 +6,7 @@ from slurm_lifecycle.core.fault_catalog import Level, fault_for
 from slurm_lifecycle.core.formats import make_reason
 from slurm_lifecycle.core.intake import precedence
 from slurm_lifecycle.core.model import AttemptOutcome, Incident, NodeView, Owner, Rung, Step, Verdict
-from slurm_lifecycle.core.ownership import is_drained
+from slurm_lifecycle.core.ownership import is_drained, is_out
 from slurm_lifecycle.core.plan import Drain, RemoveFence, Undrain
 from slurm_lifecycle.core.transitions import update
 
@@ -36,7 +36,7 @@ def verifying(draft: Draft, incident: Incident, view: NodeView) -> None:
     if problem:
         _wait(draft, incident, view, problem)
         return
-    if incident.verify_since is None:
+    if incident.verify_since is None or _booted_since(view, incident.verify_since):
         draft.put_incident(update(incident, verify_since=draft.now))
         draft.hold(view.name, "verifying: verdict is good, settling")
         return
@@ -59,6 +59,11 @@ def verifying(draft: Draft, incident: Incident, view: NodeView) -> None:
         service_ticks=0,
         cured_by=cured_by,
     )
+
+
+def _booted_since(view: NodeView, since: float) -> bool:
+    """A node that reboots by itself may not be missed by Slurm: its checks begin anew all the same."""
+    return view.boot_time_s is not None and view.boot_time_s > since
 
 
 def _not_yet(incident: Incident, view: NodeView, verdict: Verdict | None) -> str:
@@ -122,6 +127,15 @@ def _check_again(draft: Draft, incident: Incident, view: NodeView) -> None:
     )
 
 
+def count_service(draft: Draft, incident: Incident, view: NodeView) -> Incident:
+    """Begin to count anew where the node is out again: it is seen in service so many times in a row."""
+    fence = draft.fence_of(incident.id)
+    fenced = fence is not None and fence.name in draft.fleet.observation.reservations
+    if incident.service_ticks and (fenced or is_out(view)):
+        return draft.put_incident(update(incident, service_ticks=0))
+    return incident
+
+
 def returning(draft: Draft, incident: Incident, view: NodeView) -> None:
     """Undrain inside the fence, see it respond, remove the fence, see it in service, close."""
     verdict = draft.verdict(view)
@@ -144,11 +158,6 @@ def returning(draft: Draft, incident: Incident, view: NodeView) -> None:
             incident, Step.HELD, "not in service by the deadline", hold="return", note="return timed out"
         )
         return
-    fence = draft.fence_of(incident.id)
-    fenced = fence is not None and fence.name in draft.fleet.observation.reservations
-    if incident.service_ticks and (fenced or view.state & {"DRAIN", "DOWN", "NOT_RESPONDING"}):
-        # Out again: what was seen counts only in a row.
-        incident = draft.put_incident(update(incident, service_ticks=0))
     if view.state & {"DRAIN", "DOWN"}:
         why_not = draft.not_allowed(view, "return")
         if (
@@ -170,7 +179,8 @@ def returning(draft: Draft, incident: Incident, view: NodeView) -> None:
     if "NOT_RESPONDING" in view.state:
         draft.hold(view.name, "returning: waits for the node to respond")
         return
-    if fence is not None and fenced:
+    fence = draft.fence_of(incident.id)
+    if fence is not None and fence.name in draft.fleet.observation.reservations:
         if draft.only_watching:
             draft.hold(view.name, f"returning: {draft.only_watching}; would remove the fence")
             return

@@ -9,7 +9,7 @@ from slurm_lifecycle.core.model import AttemptOutcome, Incident, NodeView, Owner
 from slurm_lifecycle.core.ownership import REBOOT_TOKENS, is_drained, reboot_under_way, understood
 from slurm_lifecycle.core.plan import Drain
 from slurm_lifecycle.core.repair import await_person, repairing
-from slurm_lifecycle.core.returning import returning, verifying
+from slurm_lifecycle.core.returning import count_service, returning, verifying
 from slurm_lifecycle.core.standing import PAGED_BUSY
 from slurm_lifecycle.core.transitions import TRANSIENT_STEPS, update
 
@@ -37,7 +37,7 @@ def advance(draft: Draft, incident: Incident) -> None:
         return
     if _person_decided(draft, incident, view):
         return
-    incident = _confirm_drain(draft, incident, view)
+    incident = count_service(draft, _confirm_drain(draft, incident, view), view)
     if draft.open_attempt(incident.node) is not None:
         _keep_drain(draft, incident, view)
     elif incident.step is Step.HELD:

@@ -5,19 +5,36 @@ from dataclasses import replace
 from slurm_lifecycle.core.model import ReservationView, Step, Verb
 from slurm_lifecycle.core.plan import CreateFence, RemoveFence, Undrain
 
-from .world import World
+from .world import ACT, World
 
 
 def test_service_is_seen_twice_in_a_row_or_not_at_all() -> None:
     world = World()
     world.fault("n3", "XID79")
     world.run_until(lambda w: (found := w.incident("n3")) is not None and found.service_ticks == 1)
-    world.set_state("n3", "NOT_RESPONDING")
+    for token in ("NOT_RESPONDING", "REBOOT_ISSUED"):
+        world.set_state("n3", token)
+        world.tick()
+        world.set_state("n3", drop=(token,))
+        world.tick()
+        assert world.incident("n3").service_ticks == 1  # type: ignore[union-attr]
     world.tick()
-    world.set_state("n3", drop=("NOT_RESPONDING",))
-    world.tick()
-    assert world.incident("n3").service_ticks == 1  # type: ignore[union-attr]
-    world.tick()
+    assert world.closed("n3").outcome == "returned"
+
+
+def test_checks_begin_anew_where_the_node_has_booted_between_two_ticks() -> None:
+    world = World(policy=replace(ACT, verify_settle_s=60.0))
+    world.fault("n3", "XID79")
+    world.run_until(lambda w: w.step("n3") is Step.VERIFYING)
+    world.tick(10)
+    # Slurm has not noticed anything, and the agent of the new boot has spoken.
+    world.now += 2
+    world.boots["n3"] += 1
+    world.nodes["n3"] = replace(world.nodes["n3"], boot_time_s=world.now)
+    world.say("n3")
+    world.tick(10)
+    assert world.step("n3") is Step.VERIFYING
+    world.run_until(lambda w: w.step("n3") is None)
     assert world.closed("n3").outcome == "returned"
 
 
