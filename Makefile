@@ -2,6 +2,7 @@
 # make demo    a real local Slurm with emulated GPU nodes: faults found, drained, repaired, checked, returned
 # make test    everything: lint, types, imports, all tests, the live ones included
 # make check   the fast tiers only
+# make simulate-safety SEEDS=200 FIRST_SEED=0 JOBS=2   the daemon in simulated fleets where everything goes wrong
 # make figures the figures of the node side, on a sandbox (12 minutes)
 # make clean   remove what the build and the tests made
 
@@ -19,7 +20,11 @@ export PATH := $(PATH):/usr/sbin:/sbin
 
 FIGURES ?=
 
-.PHONY: setup system demo test check figures lint types imports unit clean
+SEEDS ?= 200
+FIRST_SEED ?= 0
+JOBS ?= $(shell nproc 2>/dev/null || echo 1)
+
+.PHONY: setup system demo test check simulate-safety figures lint types imports unit clean
 .DEFAULT_GOAL := check
 
 setup: system $(STAMP)
@@ -59,6 +64,11 @@ test: setup lint types imports
 
 check: setup lint types imports
 	$(BIN)/python -m pytest -m "not live" --ignore=tests/live
+
+# Ends with one line of counts; a seed that fails prints how to run it alone.
+simulate-safety: $(STAMP)
+	@$(BIN)/python -m slurm_lifecycle.simulation.safety \
+	  --seeds $(SEEDS) --first-seed $(FIRST_SEED) --jobs $(JOBS)
 
 figures: setup
 	$(BIN)/python benchmarks/figures.py $(FIGURES)

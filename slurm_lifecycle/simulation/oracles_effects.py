@@ -5,7 +5,7 @@ from collections import Counter
 from slurm_lifecycle.core.model import Rung
 from slurm_lifecycle.core.policy import Mode
 from slurm_lifecycle.simulation.facts import DISRUPTIVE, OUR_FENCE, OUR_REASON, Facts
-from slurm_lifecycle.simulation.oracles import Call, Oracle
+from slurm_lifecycle.simulation.oracles import Call, Oracle, TickFacts
 
 _ON_NODE = frozenset({"drain", "undrain", "resume", "comment"})
 _WORD_FOR = {"drain": "drain", "undrain": "return", "resume": "return", "ticket": "rma"}
@@ -260,3 +260,12 @@ class BreakerStops(Oracle):
         self.judged += bool(self.facts.journal.trips())
         if call.op_id not in self._begun and self._tripped(call.node):
             self.broken(call.node, f"{call.what} {call.op_id} although the breaker is tripped")
+
+    def ticked(self, tick: TickFacts) -> None:
+        """Every case that would go on but for the breaker."""
+        if tick.result is None or not self.facts.journal.trips():
+            return
+        for node, case in self.facts.journal.open_cases().items():
+            view = self.facts.view(node)
+            waits = case.step in ("draining", "repairing") and view is not None and "DRAIN" in view.state
+            self.judged += waits and self._tripped(node) and not self.facts.jobs_of(node)

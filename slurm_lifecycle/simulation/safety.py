@@ -8,6 +8,7 @@ that replays it and the last lines about the nodes concerned.
 """
 
 import argparse
+import logging
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -149,8 +150,13 @@ def run_seeds(seeds: Sequence[int], jobs: int) -> Iterator[SeedReport]:
     if jobs <= 1:
         yield from map(run_seed, seeds)
         return
-    with ProcessPoolExecutor(jobs) as pool:
+    with ProcessPoolExecutor(jobs, initializer=quiet) as pool:
         yield from pool.map(run_seed, seeds, chunksize=4)
+
+
+def quiet() -> None:
+    """The daemon logs of stepped clocks and the like, which are meant here; of defects violations tell."""
+    logging.getLogger("slurm_lifecycle").setLevel(logging.CRITICAL)
 
 
 def printed(report: SeedReport) -> Iterable[str]:
@@ -170,6 +176,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--happenings", action="store_true", help="also count what happened and went wrong")
     asked = parser.parse_args(argv)
+    quiet()
     totals, stopped = Totals(), False
     try:
         for report in run_seeds(range(asked.first_seed, asked.first_seed + asked.seeds), asked.jobs):

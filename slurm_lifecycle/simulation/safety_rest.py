@@ -10,6 +10,7 @@ from slurm_lifecycle.simulation.bmc import BmcSettings
 from slurm_lifecycle.simulation.facts import spoken
 from slurm_lifecycle.simulation.faults import HostEffect
 from slurm_lifecycle.simulation.happenings import RUNGS
+from slurm_lifecycle.simulation.hardware import Machine
 from slurm_lifecycle.simulation.journal import Case
 from slurm_lifecycle.simulation.oracles import Oracle
 from slurm_lifecycle.simulation.provisioner import ProvisionerSettings
@@ -111,12 +112,27 @@ def _people_act(world: World, *, technicians: bool, number: int) -> None:
             machine.agent_starts = True
         if machine.up and not machine.agent:
             world.agents.revive(name)
+        if number % 9 == 0:
+            _look_at_the_odd(world, machine)
         if world.facts.persons(name):
             hands.give_back(name, "RESUME" if "DOWN" in world.ctld.view(name).state else "UNDRAIN")
     for job_id in sorted(world.ctld.jobs()):
         hands.end_job(job_id)
     if number % 2 == 0:
         _people_let_go(world)
+
+
+def _look_at_the_odd(world: World, machine: Machine) -> None:
+    """Where a node runs and Slurm does not know it, slurmd is restarted, or the reboot is ended by hand."""
+    name, state = machine.name, world.ctld.view(machine.name).state
+    if not (machine.up and machine.slurmd) or machine.booting is not None:
+        return
+    gpus_are_back = "INVALID_REG" in state and not world.machines.faulty(name)
+    if gpus_are_back or ("NOT_RESPONDING" in state and machine.reachable):
+        world.machines.stop_slurmd(name)
+        world.machines.start_slurmd(name)
+    elif "REBOOT_ISSUED" in state and "INVALID_REG" not in state:
+        world.hands.give_back(name, "RESUME")
 
 
 def _people_let_go(world: World) -> None:

@@ -21,6 +21,7 @@ T = TypeVar("T")
 # Chances a call, by kind; each seed takes one of them. A zero is there more often the rarer a mishap is.
 STRENGTHS: Mapping[str, tuple[float, ...]] = {
     "kill": (0.0, 0.002, 0.005, 0.02),
+    "kill at an effect": (0.0, 0.05, 0.2),
     "lost request": (0.0, 0.05, 0.2),
     "lost reply": (0.0, 0.05, 0.2),
     "late effect": (0.0, 0.0, 0.05, 0.15),
@@ -93,6 +94,13 @@ class Troubles:
     def boundary(self, where: str) -> None:
         """A place between two acts, where the daemon may die."""
         if self.strikes("kill"):
+            self.kills += 1
+            raise Killed(where)
+
+    def effect_boundary(self, where: str) -> None:
+        """A place right before or after something that must not be done twice: deaths there are the worst."""
+        self.boundary(where)
+        if self.strikes("kill at an effect"):
             self.kills += 1
             raise Killed(where)
 
@@ -226,7 +234,8 @@ class TroubledSlurm:
 
     def _write(self, what: str, node: str, text: str, act: Callable[[], None]) -> None:
         troubles, operation = self._troubles, f"{what} {node}"
-        troubles.boundary(f"before {operation}")
+        boundary = troubles.effect_boundary if what == "reboot" else troubles.boundary
+        boundary(f"before {operation}")
         self._watcher.sends(what, node, text)
         if self.away or troubles.strikes("lost request"):
             self._watcher.note(node, f"{what}: request lost")
@@ -234,7 +243,7 @@ class TroubledSlurm:
         if troubles.strikes("late effect"):
             delay = troubles.pick("late effect", LATE_S)
             self._timeline.after(delay, lambda: self._late(what, node, text, act))
-            troubles.boundary(f"after {operation}, which comes late")
+            boundary(f"after {operation}, which comes late")
             raise AmbiguousOutcome(operation, "no answer in time")
         try:
             act()
@@ -243,7 +252,7 @@ class TroubledSlurm:
             self._watcher.happened(what, node, text)
             raise
         self._watcher.happened(what, node, text)
-        troubles.boundary(f"after {operation}")
+        boundary(f"after {operation}")
         if troubles.strikes("lost reply"):
             self._watcher.note(node, f"{what}: reply lost")
             raise AmbiguousOutcome(operation, "the reply was lost")

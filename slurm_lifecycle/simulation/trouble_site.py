@@ -40,7 +40,7 @@ class TroubledProvisioner:
     def start(self, node: str, image: str, op_id: str) -> None:
         """Begin to reimage."""
         troubles, operation = self._troubles, f"reimage {node}"
-        troubles.boundary(f"before {operation}")
+        troubles.effect_boundary(f"before {operation}")
         self._watcher.sends("reimage", node, op_id)
         if troubles.strikes("lost request"):
             self._watcher.note(node, "reimage: request lost")
@@ -48,11 +48,11 @@ class TroubledProvisioner:
         if troubles.strikes("late effect"):
             delay = troubles.pick("late effect", LATE_S)
             self._timeline.after(delay, lambda: self._late(node, image, op_id))
-            troubles.boundary(f"after {operation}, which comes late")
+            troubles.effect_boundary(f"after {operation}, which comes late")
             raise AmbiguousOutcome(operation, "the command did not end in time")
         self._inner.start(node, image, op_id)
         self._watcher.happened("reimage", node, op_id)
-        troubles.boundary(f"after {operation}")
+        troubles.effect_boundary(f"after {operation}")
         if troubles.strikes("lost reply"):
             self._watcher.note(node, "reimage: reply lost")
             raise AmbiguousOutcome(operation, "the command did not end in time")
@@ -99,7 +99,7 @@ class TroubledDesk:
 
     def write(self, facts: TicketFacts) -> str:
         """A ticket."""
-        self._troubles.boundary(f"before ticket {facts.op_id}")
+        self._troubles.effect_boundary(f"before ticket {facts.op_id}")
         self._watcher.sends("ticket", facts.node, facts.op_id)
         if self._troubles.strikes("ticket fails"):
             if self._troubles.pick("ticket fails", (True, False)):
@@ -109,7 +109,7 @@ class TroubledDesk:
             raise TransientError(f"ticket {facts.op_id}", "the command failed")
         where = self._tickets.write(facts)
         self._watcher.happened("ticket", facts.node, facts.op_id)
-        self._troubles.boundary(f"after ticket {facts.op_id}")
+        self._troubles.effect_boundary(f"after ticket {facts.op_id}")
         return where
 
     def notify(self, notice: Notice) -> None:
@@ -161,6 +161,7 @@ class TroubledStore:
 
     def mark_sent(self, op_id: str) -> None:
         """The effect was handed over."""
+        self._troubles.effect_boundary("before mark_sent")
         self._before("mark_sent")
         self._inner.mark_sent(op_id)
         self._after("mark_sent")
