@@ -1,0 +1,17 @@
+"""Seeds of the safety suite that found something, each with what it found.
+
+What a seed plays changes whenever the simulation draws differently; those that found something before are
+run all the same, for they are as good as others.
+"""
+
+# In the code as it was before the suite.
+FOUND: tuple[tuple[int, str], ...] = (
+    (8, "a node that died under a stale reason of ours stayed DOWN and was nobody's case"),
+    (42, "a late boot that had mended nothing was sent to the same checks for ever"),
+    (151, "a reboot that was carried out but not marked counted as never sent where the agent did not start"),
+    (288, "an agent that spoke late proved a boot that had begun before the reimage"),
+    (217, "a node undrained under its fence waited for a place among the nodes out"),
+    (187, "an unreadable node in work gave its partition's place away"),
+    (34, "a fence that a hung slurmctld made after its case was closed stood for ever"),
+    (1085, "a lifted code lifted a new fault of another code with it"),
+)
