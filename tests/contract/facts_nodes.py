@@ -17,8 +17,10 @@ class NodeFacts:
             assert rig.person_resumes(node) != ""
             assert rig.slurm.node(node).state == {base}
             assert rig.person_undrains(node) == ""
-            assert rig.slurm.node(node).state == {base, "NOT_RESPONDING"}
-            becomes(rig, node, base)
+            view = rig.slurm.node(node)
+            # Not known until it has registered anew.
+            assert (view.state == {base, "NOT_RESPONDING"}, view.boot_time_s) == (True, None)
+            assert becomes(rig, node, base).boot_time_s is not None
         assert job_state(rig, job) == "RUNNING"
 
     def test_a_drain_of_a_node_that_is_down_replaces_the_reason(self, rig: Rig) -> None:

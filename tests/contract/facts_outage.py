@@ -95,6 +95,25 @@ class OutageFacts:
         view = shows(rig, fenced, base, "MAINTENANCE")
         assert view.reason == (UNEXPECTED if down else "")
 
+    @pytest.mark.parametrize("return_to_service", [0, 1, 2])
+    def test_a_boot_that_slurm_did_not_ask_for_costs_the_job(self, rig: Rig, return_to_service: int) -> None:
+        node = rig.nodes[0]
+        rig.configure(Timing(return_to_service))
+        job = rig.submit(node)
+        assert runs(rig, job)
+        # A batch job that a node does not know counts as lost when it is older than its start may take.
+        rig.pass_time(25.0 if return_to_service == 2 else 2.0)
+        for name in rig.nodes:
+            rig.slurmd_stops(name)
+            rig.slurmd_starts(name, boot=True)
+        assert rig.wait(lambda: job_state(rig, job) == "PENDING")
+        assert job_of(rig, job).restarts == 1
+        for name in rig.nodes:
+            if return_to_service == 2:
+                assert becomes(rig, name, "IDLE").reason == ""
+            else:
+                assert becomes(rig, name, "DOWN").reason == UNEXPECTED
+
     def test_a_short_outage_without_a_boot_changes_nothing(self, rig: Rig) -> None:
         drained, plain = rig.nodes
         rig.slurm.drain(drained, OURS)
@@ -144,6 +163,16 @@ class OutageFacts:
         assert rig.wait(lambda: job_state(rig, kept) == "PENDING")
         assert job_of(rig, kept).restarts == 1
         assert gone(rig, lost)
+
+    def test_a_suspended_job_of_a_node_that_goes_down_is_held(self, rig: Rig) -> None:
+        node = rig.nodes[0]
+        job = rig.submit(node)
+        assert runs(rig, job)
+        rig.suspend(job)
+        rig.person_downs(node, X)
+        assert rig.wait(lambda: job_state(rig, job) == "PENDING")
+        assert rig.wait(lambda: job_of(rig, job).reason == "JobHeldAdmin")
+        assert job_of(rig, job).restarts == 1
 
     def test_jobs_of_a_node_that_a_person_takes_down(self, rig: Rig) -> None:
         node, other = rig.nodes

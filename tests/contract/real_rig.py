@@ -207,9 +207,15 @@ class RealRig:
         for name in self.slurm.reservations():
             self.cluster.scontrol("delete", f"ReservationName={name}")
         assert self.wait(self._in_service), self.slurm.nodes()
-        # Boot times are full seconds, and a boot in the second of a request counts as what was asked for.
-        newest = max(view.boot_time_s or 0.0 for view in self.slurm.nodes().values())
-        self.wait(lambda: self.now() >= newest + 1.0)
+        # Boot times are full seconds and reckoned anew at each registration: a boot just before a request
+        # for one may count as what was asked for. So slurmd starts once more, as of the boot of this machine.
+        for node in self._fresh():
+            self.cluster.start_slurmd(node, boot=False)
+        assert self.wait(lambda: not self._fresh() and self._in_service()), self.slurm.nodes()
+
+    def _fresh(self) -> list[str]:
+        recent = self.now() - 4.0
+        return [name for name, node in self.slurm.nodes().items() if (node.boot_time_s or 0.0) > recent]
 
     def _mend(self, node: str) -> None:
         """Let slurmd answer, with all GPUs, and end a reboot."""

@@ -308,6 +308,9 @@ class Jobs:
             return
         job = loss.job
         if not loss.completing:
+            if job.state == "SUSPENDED":
+                # Slurm suspends by a priority of 0, and a job that waits with it is held (measured on 22.05).
+                job.held, job.next_reason = True, "JobHeldAdmin"
             self.end(job, "node_fail", again=job.spec.requeue)
             return
         job.left.pop(loss.node, None)
