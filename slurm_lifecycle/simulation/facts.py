@@ -92,6 +92,7 @@ class Facts:
         good_since: since when a node's agent has said in its present boot that all is well.
         passed_at: when a node's checks were last seen to have stood for long enough in its present boot.
         slack_s: how much the daemon's clock may be off.
+        nodes_were_moved: some node was given other partitions at some time.
         violations: what the oracles found.
     """
 
@@ -124,6 +125,7 @@ class Facts:
         self.asked: dict[int, tuple[Verb, str]] = {}
         self._unanswered: set[int] = set()
         self._reserved: dict[str, tuple[str, ...]] = {}
+        self.nodes_were_moved = False
         self.violations: list[Violation] = []
 
     # ---------------------------------------------------------------- reading

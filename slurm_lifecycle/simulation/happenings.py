@@ -190,7 +190,7 @@ def _people(world: "World", node: str) -> list[Happening]:
         world.machines.machine(name).agent_starts = rng.random() < 0.7
         world.machines.replace_parts(name)
         after_s = rng.choice((0.5, 1.5, 4.0)) * world.machines.settings.boot_s
-        world.timeline.after(after_s, lambda: hands.ask(Verb.RELEASE, name))
+        world.timeline.after(after_s, lambda: None if world.resting else hands.ask(Verb.RELEASE, name))
 
     return [
         (2, "a person drains", lambda: hands.drain(node, text)),
@@ -301,11 +301,16 @@ def _site(world: "World", node: str) -> list[Happening]:
             spec = NodeSpec(name, (rng.choice(world.partitions),), 8, rng.choice(world.domains))
             world.join(spec)
 
+    def move() -> None:
+        world.facts.nodes_were_moved = True
+        world.slurm.moved[node] = rng.choice((("batch",), ("batch", "x"), ()))
+
     def reconfigure() -> None:
         ctld.reconfigure(return_to_service=rng.choice((0, 1, 2)))
 
     return [
         (0.3 if len(ctld.views()) > 2 else 0, "a node leaves", lambda: world.leave(node)),
         (0.8, "a node joins", join),
+        (0.3, "a node is moved to other partitions", move),
         (0.3, "ReturnToService changes", reconfigure),
     ]

@@ -18,6 +18,11 @@ def _scopes(policy: Policy, view: NodeView) -> tuple[str, ...]:
     return ("fleet", *partitions, *((f"domain:{domain}",) if domain else ()))
 
 
+def _moved(facts: Facts, scope: str) -> bool:
+    """Whether nodes that are in work may have been moved into a partition: then its places say nothing."""
+    return facts.nodes_were_moved and scope.startswith("partition:")
+
+
 def _budget(policy: Policy, scope: str, nodes: int) -> Budget:
     if scope == "fleet":
         out = policy.fleet.max_out
@@ -58,7 +63,7 @@ class WorkingBudget(Oracle):
         for incident in taken_in:
             for scope in _scopes(facts.policy, nodes[incident.node]):
                 limit = _budget(facts.policy, scope, len(nodes)).max_working
-                if limit is None:
+                if limit is None or _moved(facts, scope):
                     continue
                 self.judged += 1
                 there = sum(1 for view in working if scope in _scopes(facts.policy, view))
@@ -93,7 +98,7 @@ class WorkNow(Oracle):
         ]
         for scope in _scopes(facts.policy, nodes[call.node]):
             limit = _budget(facts.policy, scope, len(nodes)).max_working
-            if limit is None:
+            if limit is None or _moved(facts, scope):
                 continue
             self.judged += 1
             there = sum(1 for view in repairing if scope in _scopes(facts.policy, view))
@@ -262,8 +267,8 @@ class PersonsWord(Oracle):
             self._lifted[node] = (case.code, case.component)
 
     def person_asks(self, verb: Verb, node: str) -> None:
-        """A person who asks for a repair wants it drained again."""
-        if verb is Verb.REMEDIATE:
+        """A person who asks for a repair, or for checks before a return, wants it drained again."""
+        if verb in (Verb.REMEDIATE, Verb.RELEASE, Verb.RETURN, Verb.RMA_CLOSE):
             self.forget(node)
 
     def forget(self, node: str) -> None:

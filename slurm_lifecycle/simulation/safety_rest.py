@@ -31,10 +31,12 @@ class Liveness(Oracle):
 
 def stop_trouble(world: World) -> None:
     """Everything works from now on, and the daemon may do what it is meant to do."""
+    world.resting = True
     world.troubles.stop()
     world.slurm.away = False
     world.slurm.odd.clear()
     world.slurm.unreadable.clear()
+    world.slurm.moved.clear()
     world.desk.nobody_is_told = False
     world.clock.off_s = 0.0
     for name in sorted(world.ctld.reservations()):

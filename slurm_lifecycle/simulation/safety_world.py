@@ -50,6 +50,7 @@ class World:
 
     Attributes:
         rng: what happens and when.
+        resting: faults have stopped.
         happened: how often each kind of happening took place.
         ticks, failed_ticks, restarts: of the daemon.
     """
@@ -64,6 +65,7 @@ class World:
         self.domains, self.partitions = draws.domains, draws.partitions
         self.happened: dict[str, int] = {}
         self.last_kind: dict[str, tuple[str, str]] = {}
+        self.resting = False
         self.ticks = self.failed_ticks = self.restarts = 0
         self.trace = Trace()
         self.fleet = Fleet(draws.fleet, seed)

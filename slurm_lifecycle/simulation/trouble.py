@@ -111,6 +111,7 @@ class TroubledSlurm:
     Attributes:
         away: slurmctld does not answer at all.
         odd: a token that a node shows besides its others (a state that nobody knows, power saving).
+        moved: partitions that an administrator gave to a node instead of its own.
         unreadable: nodes whose record cannot be parsed.
         between: something else that happens in the world, called before a read now and then.
         delivered: the nodes as last told to the daemon; delivered_reservations likewise.
@@ -122,6 +123,7 @@ class TroubledSlurm:
         """Wrap a Slurm that works."""
         self.away = False
         self.odd: dict[str, str] = {}
+        self.moved: dict[str, tuple[str, ...]] = {}
         self.unreadable: set[str] = set()
         self.between: Callable[[], None] = lambda: None
         self.delivered: Mapping[str, NodeView] = {}
@@ -152,19 +154,19 @@ class TroubledSlurm:
         if view.name in self.unreadable:
             return NodeView(view.name, frozenset({UNREADABLE}))
         token = self.odd.get(view.name)
-        if token is None:
+        if token is None and view.name not in self.moved:
             return view
         # Written out: `dataclasses.replace` is slow, and this is read in every tick.
         return NodeView(
             view.name,
-            view.state | {token},
+            view.state if token is None else view.state | {token},
             view.reason,
             view.reason_at_s,
             view.comment,
             view.extra,
             view.boot_time_s,
             view.slurmd_start_s,
-            view.partitions,
+            self.moved.get(view.name, view.partitions),
             view.gpus,
             view.version,
         )
@@ -176,7 +178,7 @@ class TroubledSlurm:
         self.old_read = self._last_nodes is not None and self._troubles.strikes("old nodes")
         if not self.old_read:
             found = self._inner.nodes()
-            if self.odd or self.unreadable:
+            if self.odd or self.unreadable or self.moved:
                 found = {name: self._shown(view) for name, view in found.items()}
             self._last_nodes = found
         assert self._last_nodes is not None
