@@ -256,6 +256,14 @@ class Facts:
         self._settle(node)
         return self.passed_at.get(node, 0.0) >= since
 
+    def silent_boot_since(self, node: str, since: float) -> bool:
+        """Whether the machine came up since, in a boot of which its agent has said nothing."""
+        view = self.view(node)
+        if view is None or node not in self.machines or self.came_up_at.get(node, 0.0) < since:
+            return False
+        said = spoken(view)
+        return said is None or said.boot_id != self.machines.machine(node).boot_id
+
     def unchecked(self, node: str) -> Repair | None:
         """The repair after which the node was not checked, None where it was or none was made."""
         self._settle(node)

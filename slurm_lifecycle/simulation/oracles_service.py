@@ -41,6 +41,10 @@ class Checked(Oracle):
         if not repaired and not case.boot_before:
             # Nothing was done to it: an agent that did not start cannot be told from one without news.
             return
+        if since is not None and self.facts.silent_boot_since(call.node, since):
+            # Nor can one that did not start in a boot of the node's own, in the middle of its checks.
+            self.facts.repairs.pop(call.node, None)
+            return
         self.judged += 1
         if since is None or not self.facts.passed_since(call.node, since - self.facts.slack_s):
             self.broken(call.node, f"{call.what}, and no checks of its present boot have stood since {since}")
