@@ -205,8 +205,14 @@ class Facts:
     # ---------------------------------------------------------------- what happens
 
     def booted(self, node: str) -> None:
-        """The machine has come up."""
+        """The machine has come up: whatever was said of it in the boot before is over."""
+        self.good_since.pop(node, None)
         self.came_up_at[node] = self.now
+
+    def went_down(self, node: str) -> None:
+        """The machine does not run any more."""
+        self._settle(node)
+        self.good_since.pop(node, None)
 
     def node_changed(self, node: str) -> None:
         """The node's record in Slurm, or its boot, is another one."""
@@ -256,13 +262,17 @@ class Facts:
         self._settle(node)
         return self.passed_at.get(node, 0.0) >= since
 
-    def silent_boot_since(self, node: str, since: float) -> bool:
-        """Whether the machine came up since, in a boot of which its agent has said nothing."""
+    def silent_boot_since(self, node: str, since: float, unless: str) -> bool:
+        """Whether the machine came up since, in a boot of which its agent has said nothing.
+
+        Args:
+            unless: the boot id that the daemon knows to be over.
+        """
         view = self.view(node)
         if view is None or node not in self.machines or self.came_up_at.get(node, 0.0) < since:
             return False
         said = spoken(view)
-        return said is None or said.boot_id != self.machines.machine(node).boot_id
+        return said is None or said.boot_id not in (self.machines.machine(node).boot_id, unless)
 
     def unchecked(self, node: str) -> Repair | None:
         """The repair after which the node was not checked, None where it was or none was made."""

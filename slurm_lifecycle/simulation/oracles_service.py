@@ -41,9 +41,12 @@ class Checked(Oracle):
         if not repaired and not case.boot_before:
             # Nothing was done to it: an agent that did not start cannot be told from one without news.
             return
-        if since is not None and self.facts.silent_boot_since(call.node, since):
+        if since is not None and self.facts.silent_boot_since(call.node, since, unless=case.boot_before):
             # Nor can one that did not start in a boot of the node's own, in the middle of its checks.
             self.facts.repairs.pop(call.node, None)
+            return
+        if call.node not in self.facts.machines or not self.facts.machines.responds(call.node):
+            # It died a moment ago, and Slurm has not noticed.
             return
         self.judged += 1
         if since is None or not self.facts.passed_since(call.node, since - self.facts.slack_s):

@@ -130,6 +130,7 @@ class World:
         )
         self.ctld.on_job_end.append(lambda job, how: self.note("", f"job {job.id} ends: {how}"))
         self.machines.on_boot.append(self._booted)
+        self.machines.on_down.append(self._went_down)
         self.machines.on_fault.append(self._fault_began)
         self.machines.start()
         self.agents.start()
@@ -158,6 +159,10 @@ class World:
         self.note(machine.name, f"boots for {machine.rung}: {machine.boot_id}")
         self.facts.booted(machine.name)
         self.judges.node_changed(machine.name)
+
+    def _went_down(self, machine: Machine) -> None:
+        self.note(machine.name, "goes down")
+        self.facts.went_down(machine.name)
 
     def _agent_drains(self, node: str, code: str) -> None:
         self.note(node, f"its agent drains for {code}")

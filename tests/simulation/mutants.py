@@ -246,8 +246,10 @@ def _no_settling() -> Mapping[tuple[Any, str], Any]:
     original = returning.verifying
 
     def verifying(in_draft: draft.Draft, incident: Incident, view: NodeView) -> None:
-        since = None if incident.verify_since is None else 0.0
-        original(in_draft, replace(incident, verify_since=since), view)
+        policy = in_draft.policy
+        in_draft.policy = replace(policy, verify_settle_s=0.0)
+        original(in_draft, incident, view)
+        in_draft.policy = policy
 
     return {(returning, "verifying"): verifying}
 

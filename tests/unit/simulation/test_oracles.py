@@ -125,6 +125,7 @@ def test_node_in_service_after_a_repair_without_checks(world: World) -> None:
     assert world.machines.machine(name).boots == 1
     world.facts.violations.clear()
     world.ctld.update_node(name, "UNDRAIN")
+    world.timeline.run_until(world.timeline.now + 5.0)
     assert objections(world) == {"never in service unchecked"}
 
 
