@@ -71,7 +71,8 @@ class Hands:
         with contextlib.suppress(SlurmRefused):
             self._ctld.update_node(node, state)
         view = self._facts.view(node)
-        if view is not None and not view.state & {"DRAIN", "DOWN"}:
+        if view is not None and "DRAIN" not in view.state:
+            # One that is DOWN still goes back by itself once it answers, as ReturnToService has it.
             self._facts.person_returns(node)
 
     def reboot(self, node: str, *, asap: bool, nextstate: str) -> None:
