@@ -1,6 +1,7 @@
 """What became of attempts that were sent: judged by what was read after they were, never by the reply."""
 
 from slurm_lifecycle.core.draft import Draft
+from slurm_lifecycle.core.ladder import permission
 from slurm_lifecycle.core.model import Attempt, AttemptOutcome, NodeView, ProvisionState, Rung, Step
 from slurm_lifecycle.core.ownership import REBOOT_TOKENS, is_drained, reboot_under_way, understood
 from slurm_lifecycle.core.plan import StartAttempt
@@ -23,18 +24,27 @@ def judge_open_attempts(draft: Draft) -> None:
             draft.hold(
                 attempt.node, f"{attempt.rung.value} attempt {attempt.n}: waits for evidence of its end"
             )
-            _send_again(draft, attempt)
             continue
         outcome, detail = judged
         _apply(draft, draft.resolve(attempt, outcome, detail))
 
 
-def _send_again(draft: Draft, attempt: Attempt) -> None:
-    """The daemon died between writing an attempt down and sending it: safe again where it is idempotent."""
-    if attempt.sent or attempt.rung not in IDEMPOTENT_RUNGS or draft.only_watching:
-        return
-    fence = draft.fence_of(attempt.incident_id)
-    draft.act(StartAttempt(attempt, fence.name if fence is not None else "", again=True))
+def send_unsent(draft: Draft) -> None:
+    """The daemon died between writing an attempt down and sending it: safe again where it is idempotent.
+
+    What persons decided since counts: the configuration, a hold, also one that this tick was asked for.
+    """
+    for attempt in sorted(draft.open_attempts.values(), key=lambda one: one.op_id):
+        view = draft.nodes.get(attempt.node)
+        if attempt.sent or attempt.rung not in IDEMPOTENT_RUNGS or view is None:
+            continue
+        why_not = draft.not_allowed(view, permission(attempt.rung))
+        if why_not:
+            # In place of waiting for evidence, of which there can be none.
+            draft.held[attempt.node] = f"{attempt.rung.value} attempt {attempt.n} was not sent; {why_not}"
+            continue
+        fence = draft.fence_of(attempt.incident_id)
+        draft.act(StartAttempt(attempt, fence.name if fence is not None else "", again=True))
 
 
 def _judge(draft: Draft, attempt: Attempt, view: NodeView | None) -> tuple[AttemptOutcome, str] | None:

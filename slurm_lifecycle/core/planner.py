@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from slurm_lifecycle.core.draft import FENCE_PREFIX, Draft, is_our_reservation
-from slurm_lifecycle.core.evidence import judge_open_attempts
+from slurm_lifecycle.core.evidence import judge_open_attempts, send_unsent
 from slurm_lifecycle.core.formats import Claim, Mark, parse_claim, parse_mark, with_claim, with_mark
 from slurm_lifecycle.core.intake import adopt_unknown, knows_case, take_in
 from slurm_lifecycle.core.model import Fence, Fleet, Incident, NodeView, Owner, Phase, Step
@@ -47,6 +47,7 @@ def plan(fleet: Fleet, policy: Policy, now: float) -> Plan:
         adopt_unknown(draft)
     judge_open_attempts(draft)
     answer_requests(draft)
+    send_unsent(draft)
     take_in(draft)
     for name in sorted(draft.incidents):
         advance(draft, draft.incidents[name])
