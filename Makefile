@@ -67,7 +67,7 @@ check: setup lint types imports
 
 # Ends with one line of counts; a seed that fails prints how to run it alone.
 simulate-safety: $(STAMP)
-	@$(BIN)/python -m slurm_lifecycle.simulation.safety \
+	@$(BIN)/python -m slurm_lifecycle.simulation.safety.suite \
 	  --seeds $(SEEDS) --first-seed $(FIRST_SEED) --jobs $(JOBS)
 
 figures: setup

@@ -19,10 +19,10 @@ from slurm_lifecycle.cli.output import clean, emit_json, json_option, plain, tab
 from slurm_lifecycle.errors import ConfigError
 
 if TYPE_CHECKING:
-    from slurm_lifecycle.simulation.history import History
-    from slurm_lifecycle.simulation.results import Study
-    from slurm_lifecycle.simulation.site import SimPolicy, Site
-    from slurm_lifecycle.simulation.study import Stop
+    from slurm_lifecycle.simulation.lab.history import History
+    from slurm_lifecycle.simulation.lab.results import Study
+    from slurm_lifecycle.simulation.lab.site import SimPolicy, Site
+    from slurm_lifecycle.simulation.lab.study import Stop
 
 MAX_DAYS, MAX_SEEDS, MAX_JOBS = 400.0, 1000, 256
 # The largest scenario is 110,592 node-days a run; this is some hundreds of those.
@@ -91,9 +91,9 @@ def simulate(ctx: click.Context, /, **options: Any) -> None:
 
 
 def _list(as_json: bool) -> None:
-    from slurm_lifecycle.simulation.policy_files import DEFAULT_POLICIES, POLICIES, load_policy
-    from slurm_lifecycle.simulation.site_files import SCENARIOS, load_site, shipped
-    from slurm_lifecycle.simulation.study import described
+    from slurm_lifecycle.simulation.lab.policy_files import DEFAULT_POLICIES, POLICIES, load_policy
+    from slurm_lifecycle.simulation.lab.site_files import SCENARIOS, load_site, shipped
+    from slurm_lifecycle.simulation.lab.study import described
 
     sites = {name: load_site(name) for name in shipped(SCENARIOS)}
     policies = {name: load_policy(name) for name in DEFAULT_POLICIES}
@@ -114,8 +114,8 @@ def _list(as_json: bool) -> None:
 
 
 def _load(options: dict[str, Any], history: History | None) -> tuple[Site, tuple[SimPolicy, ...]]:
-    from slurm_lifecycle.simulation.policy_files import DEFAULT_POLICIES, load_policies
-    from slurm_lifecycle.simulation.site_files import load_site, load_site_file
+    from slurm_lifecycle.simulation.lab.policy_files import DEFAULT_POLICIES, load_policies
+    from slurm_lifecycle.simulation.lab.site_files import load_site, load_site_file
 
     if options["scenario"] and options["site_file"]:
         raise ConfigError("--scenario and --site: give one of them")
@@ -146,7 +146,7 @@ def _check_size(site: Site, policies: Sequence[SimPolicy], seeds: int, days: flo
 
 def _history(context: CliContext) -> History:
     """The site's own rates, read from its store, which is opened to read only."""
-    from slurm_lifecycle.simulation.history import history_of
+    from slurm_lifecycle.simulation.lab.history import history_of
 
     with context.store() as store:
         incidents = store.incidents(limit=1_000_000)
@@ -171,7 +171,7 @@ def _run(
     site: Site, policies: Sequence[SimPolicy], seeds: Sequence[int], days: float, jobs: int
 ) -> tuple[Study, int]:
     """The study, and the signal that ended it early, 0 for none."""
-    from slurm_lifecycle.simulation.study import Stop, run_study
+    from slurm_lifecycle.simulation.lab.study import Stop, run_study
 
     stop = Stop()
     with _stopping(stop) as signalled, _progress(policies, seeds) as tell:
@@ -238,9 +238,9 @@ def _progress(policies: Sequence[SimPolicy], seeds: Sequence[int]) -> Iterator[C
 
 
 def _show(study: Study) -> None:
-    from slurm_lifecycle.simulation import report_words as words
-    from slurm_lifecycle.simulation.report_figures import compare
-    from slurm_lifecycle.simulation.report_table import comparison_table
+    from slurm_lifecycle.simulation.report import words
+    from slurm_lifecycle.simulation.report.figures import compare
+    from slurm_lifecycle.simulation.report.table import comparison_table
 
     comparison = compare(study)
     click.echo(f"{clean(study.site)}: {clean(study.summary)}")
@@ -292,7 +292,7 @@ def _check_writable(path: Path) -> None:
 
 
 def _write_html(study: Study, path: Path) -> None:
-    from slurm_lifecycle.simulation.report import render_report
+    from slurm_lifecycle.simulation.report.page import render_report
 
     made_at = time.strftime("%Y-%m-%d %H:%M")
     try:

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass, field
 
-from slurm_lifecycle.simulation.agent import AgentSettings, NodeAgents
-from slurm_lifecycle.simulation.bmc import Bmcs, BmcSettings
 from slurm_lifecycle.simulation.desk import Desk
-from slurm_lifecycle.simulation.hardware import MachineSettings
-from slurm_lifecycle.simulation.machine import Machines
+from slurm_lifecycle.simulation.machines.agent import AgentSettings, NodeAgents
+from slurm_lifecycle.simulation.machines.bmc import Bmcs, BmcSettings
+from slurm_lifecycle.simulation.machines.hardware import MachineSettings
+from slurm_lifecycle.simulation.machines.machine import Machines
+from slurm_lifecycle.simulation.machines.provisioner import ProvisionerSettings, SimProvisioner
 from slurm_lifecycle.simulation.port import SimSlurm
-from slurm_lifecycle.simulation.provisioner import ProvisionerSettings, SimProvisioner
 from slurm_lifecycle.simulation.slurmctld.controller import Slurmctld
 from slurm_lifecycle.simulation.slurmctld.settings import NodeSpec, SlurmConf
 from slurm_lifecycle.simulation.streams import stream

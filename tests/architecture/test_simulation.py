@@ -20,7 +20,7 @@ REACHES = {
     "pyslurm",
 }
 # These measure how long a run took; no decision in a run may hang on it.
-MEASURES = {"lab.py", "study.py", "safety.py"}
+MEASURES = {"run.py", "study.py", "suite.py"}
 CLOCKS = {"time", "datetime"}
 
 

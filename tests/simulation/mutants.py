@@ -32,7 +32,7 @@ from slurm_lifecycle.core.plan import Undrain
 from slurm_lifecycle.core.policy import Budget
 from slurm_lifecycle.errors import InvariantViolation
 from slurm_lifecycle.service import executor, reconciler
-from slurm_lifecycle.simulation.safety import quiet, run_seed
+from slurm_lifecycle.simulation.safety.suite import quiet, run_seed
 
 SEEDS = 50
 

@@ -9,13 +9,13 @@ import sys
 
 import pytest
 
-from slurm_lifecycle.simulation.safety import Totals, main, printed, run_seed, run_seeds
+from slurm_lifecycle.simulation.safety.suite import Totals, main, printed, run_seed, run_seeds
 from tests.simulation.seeds import FOUND
 
 SEEDS = range(200)
 BATCH = 20
 _DIGESTS = """
-from slurm_lifecycle.simulation.safety import run_seed
+from slurm_lifecycle.simulation.safety.suite import run_seed
 print([run_seed(seed).digest for seed in (3, 11)])
 """
 

@@ -5,7 +5,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import replace
 
-from slurm_lifecycle.simulation.results import Repair, RunResult, Sample, Study
+from slurm_lifecycle.simulation.lab.results import Repair, RunResult, Sample, Study
 from slurm_lifecycle.simulation.streams import stream
 
 DAY_S = 86400.0

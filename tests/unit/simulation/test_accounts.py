@@ -9,11 +9,11 @@ from slurm_lifecycle.core.model import Attempt, Incident, Records, Rung, Step
 from slurm_lifecycle.core.plan import Drain, Notice, Plan, StartAttempt, Undrain
 from slurm_lifecycle.service.executor import Done
 from slurm_lifecycle.service.reconciler import TickResult
-from slurm_lifecycle.simulation.accounts import OUT, Accounts
-from slurm_lifecycle.simulation.arrivals import Arrivals, FaultRates
-from slurm_lifecycle.simulation.faults import HOUR_S, KINDS
 from slurm_lifecycle.simulation.fleet import Fleet, FleetSettings
-from slurm_lifecycle.simulation.results import RunResult
+from slurm_lifecycle.simulation.lab.accounts import OUT, Accounts
+from slurm_lifecycle.simulation.lab.results import RunResult
+from slurm_lifecycle.simulation.machines.arrivals import Arrivals, FaultRates
+from slurm_lifecycle.simulation.machines.faults import HOUR_S, KINDS
 from slurm_lifecycle.simulation.slurmctld import JobSpec, NodeSpec
 
 FRAME = RunResult("p", 1, 1.0, 1.0, 4, 8)

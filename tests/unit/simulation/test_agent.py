@@ -14,10 +14,10 @@ from slurm_lifecycle.node import slurm_node
 from slurm_lifecycle.node.findings import Finding, Sign
 from slurm_lifecycle.node.release import HELD_FOR_OUR_REFUSAL
 from slurm_lifecycle.node.verdict import Segment, join_extra, judge, split_extra
-from slurm_lifecycle.simulation import agent_rules
-from slurm_lifecycle.simulation.agent import AgentSettings, NodeAgents
-from slurm_lifecycle.simulation.faults import KINDS
-from slurm_lifecycle.simulation.machine import Machines
+from slurm_lifecycle.simulation.machines import agent_rules
+from slurm_lifecycle.simulation.machines.agent import AgentSettings, NodeAgents
+from slurm_lifecycle.simulation.machines.faults import KINDS
+from slurm_lifecycle.simulation.machines.machine import Machines
 from slurm_lifecycle.simulation.slurmctld.controller import Slurmctld
 from slurm_lifecycle.simulation.slurmctld.settings import JobSpec, NodeSpec, SlurmConf
 from slurm_lifecycle.simulation.streams import stream

@@ -7,7 +7,7 @@ import pytest
 
 from slurm_lifecycle.core.fault_catalog import FAULTS
 from slurm_lifecycle.core.formats import parse_verdict
-from slurm_lifecycle.simulation.arrivals import (
+from slurm_lifecycle.simulation.machines.arrivals import (
     PUBLISHED_RATE,
     Arrivals,
     FaultRates,
@@ -15,7 +15,7 @@ from slurm_lifecycle.simulation.arrivals import (
     power_loss,
     switch_loss,
 )
-from slurm_lifecycle.simulation.faults import (
+from slurm_lifecycle.simulation.machines.faults import (
     DAY_S,
     INTERRUPTIONS,
     KINDS,

@@ -5,9 +5,9 @@ import pytest
 from slurm_lifecycle.core.fault_catalog import fault_for
 from slurm_lifecycle.core.model import Incident, Step
 from slurm_lifecycle.errors import ConfigError
-from slurm_lifecycle.simulation.faults import KINDS, HostEffect, SeenBy
-from slurm_lifecycle.simulation.history import history_of
-from slurm_lifecycle.simulation.site_files import published_rates
+from slurm_lifecycle.simulation.lab.history import history_of
+from slurm_lifecycle.simulation.lab.site_files import published_rates
+from slurm_lifecycle.simulation.machines.faults import KINDS, HostEffect, SeenBy
 
 DAY_S = 86_400.0
 

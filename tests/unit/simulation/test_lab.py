@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from slurm_lifecycle.core.policy import DAY_S
-from slurm_lifecycle.simulation.lab import Lab, run_one
-from slurm_lifecycle.simulation.policy_files import DEFAULT_POLICIES, load_policy
-from slurm_lifecycle.simulation.results import RunResult
-from slurm_lifecycle.simulation.site import Site
-from slurm_lifecycle.simulation.site_files import load_site_file
+from slurm_lifecycle.simulation.lab.policy_files import DEFAULT_POLICIES, load_policy
+from slurm_lifecycle.simulation.lab.results import RunResult
+from slurm_lifecycle.simulation.lab.run import Lab, run_one
+from slurm_lifecycle.simulation.lab.site import Site
+from slurm_lifecycle.simulation.lab.site_files import load_site_file
 from tests.architecture.source import ROOT
 
 SITE = """
@@ -64,9 +64,9 @@ def test_books_do_not_hang_on_the_hash_seed(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(SITE, encoding="utf-8")
     code = (
         "from pathlib import Path; from dataclasses import replace\n"
-        "from slurm_lifecycle.simulation.lab import run_one\n"
-        "from slurm_lifecycle.simulation.policy_files import load_policy\n"
-        "from slurm_lifecycle.simulation.site_files import load_site_file\n"
+        "from slurm_lifecycle.simulation.lab.run import run_one\n"
+        "from slurm_lifecycle.simulation.lab.policy_files import load_policy\n"
+        "from slurm_lifecycle.simulation.lab.site_files import load_site_file\n"
         f"site = load_site_file(Path({str(tmp_path / 'small.toml')!r}))\n"
         "print(replace(run_one(site, load_policy('full-standby'), 3, 1.0), wall_s=0.0))"
     )
@@ -164,7 +164,7 @@ def test_a_run_that_is_stopped_says_how_far_it_came(site: Site) -> None:
 
 
 def test_nothing_is_left_behind(site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("slurm_lifecycle.simulation.lab._TMPFS", tmp_path)
+    monkeypatch.setattr("slurm_lifecycle.simulation.lab.run._TMPFS", tmp_path)
     run_one(site, load_policy("full"), 1, 0.5)
     assert list(tmp_path.iterdir()) == []
 

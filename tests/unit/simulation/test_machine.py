@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from slurm_lifecycle.simulation.faults import KINDS, MAX_SHOWS
-from slurm_lifecycle.simulation.machine import Machine, Machines
+from slurm_lifecycle.simulation.machines.faults import KINDS, MAX_SHOWS
+from slurm_lifecycle.simulation.machines.machine import Machine, Machines
 from slurm_lifecycle.simulation.timeline import START_S
 from tests.unit.simulation.toy import QUICK, fault_with, toy_fleet
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_lifecycle.simulation.agent import AgentSettings
-from slurm_lifecycle.simulation.arrivals import driver_rollout, power_loss, switch_loss
-from slurm_lifecycle.simulation.bmc import BmcSettings
-from slurm_lifecycle.simulation.faults import KINDS, HostEffect, SeenBy
 from slurm_lifecycle.simulation.fleet import Fleet, FleetSettings
-from slurm_lifecycle.simulation.hardware import MachineSettings
-from slurm_lifecycle.simulation.provisioner import ProvisionerSettings
+from slurm_lifecycle.simulation.machines.agent import AgentSettings
+from slurm_lifecycle.simulation.machines.arrivals import driver_rollout, power_loss, switch_loss
+from slurm_lifecycle.simulation.machines.bmc import BmcSettings
+from slurm_lifecycle.simulation.machines.faults import KINDS, HostEffect, SeenBy
+from slurm_lifecycle.simulation.machines.hardware import MachineSettings
+from slurm_lifecycle.simulation.machines.provisioner import ProvisionerSettings
 from slurm_lifecycle.simulation.slurmctld.settings import JobSpec, NodeSpec, SlurmConf, SlurmRefused
 
 SETTINGS = FleetSettings(

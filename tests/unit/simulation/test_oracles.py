@@ -8,10 +8,10 @@ import pytest
 
 from slurm_lifecycle.core.model import Verb
 from slurm_lifecycle.core.policy import Mode
-from slurm_lifecycle.simulation.oracles import Patience
-from slurm_lifecycle.simulation.safety import run_seed
-from slurm_lifecycle.simulation.safety_rest import stop_trouble
-from slurm_lifecycle.simulation.safety_world import World
+from slurm_lifecycle.simulation.safety.oracles import Patience
+from slurm_lifecycle.simulation.safety.rest import stop_trouble
+from slurm_lifecycle.simulation.safety.suite import run_seed
+from slurm_lifecycle.simulation.safety.world import World
 from slurm_lifecycle.simulation.slurmctld import JobSpec
 
 OURS = "slc:XID79 gpu3 fell off the bus"

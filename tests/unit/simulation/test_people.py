@@ -8,21 +8,15 @@ import pytest
 from slurm_lifecycle.core.model import Verb
 from slurm_lifecycle.core.plan import Notice
 from slurm_lifecycle.ports import TicketFacts
-from slurm_lifecycle.simulation.arrivals import Arrivals, FaultRates, switch_loss
-from slurm_lifecycle.simulation.bmc import BmcSettings
-from slurm_lifecycle.simulation.faults import DAY_S, HOUR_S, KINDS
 from slurm_lifecycle.simulation.fleet import Fleet, FleetSettings
-from slurm_lifecycle.simulation.people import (
-    Admin,
-    AdminSettings,
-    OnCall,
-    OnCallSettings,
-    Operator,
-    OperatorSettings,
-    Technician,
-    TechnicianSettings,
-    Toolbox,
-)
+from slurm_lifecycle.simulation.machines.arrivals import Arrivals, FaultRates, switch_loss
+from slurm_lifecycle.simulation.machines.bmc import BmcSettings
+from slurm_lifecycle.simulation.machines.faults import DAY_S, HOUR_S, KINDS
+from slurm_lifecycle.simulation.people.admin import Admin, AdminSettings
+from slurm_lifecycle.simulation.people.manual import Operator, OperatorSettings
+from slurm_lifecycle.simulation.people.on_call import OnCall, OnCallSettings
+from slurm_lifecycle.simulation.people.technician import Technician, TechnicianSettings
+from slurm_lifecycle.simulation.people.toolbox import Toolbox
 from slurm_lifecycle.simulation.slurmctld.settings import JobSpec, NodeSpec, SlurmConf
 from tests.unit.simulation.toy import QUICK, fault_with
 

@@ -9,26 +9,21 @@ from slurm_lifecycle.core.model import Verb
 from slurm_lifecycle.core.plan import Notice
 from slurm_lifecycle.core.policy import Mode, Policy
 from slurm_lifecycle.service.reconciler import TickResult
-from slurm_lifecycle.simulation.arrivals import (
+from slurm_lifecycle.simulation.daemon import Outside, SimDaemon
+from slurm_lifecycle.simulation.fleet import Fleet, FleetSettings
+from slurm_lifecycle.simulation.machines.arrivals import (
     Arrivals,
     FaultRates,
     driver_rollout,
     power_loss,
     switch_loss,
 )
-from slurm_lifecycle.simulation.daemon import Outside, SimDaemon
-from slurm_lifecycle.simulation.faults import DAY_S, HOUR_S
-from slurm_lifecycle.simulation.fleet import Fleet, FleetSettings
-from slurm_lifecycle.simulation.hardware import MachineSettings
-from slurm_lifecycle.simulation.people import (
-    Admin,
-    AdminSettings,
-    OnCall,
-    OnCallSettings,
-    Technician,
-    TechnicianSettings,
-    Toolbox,
-)
+from slurm_lifecycle.simulation.machines.faults import DAY_S, HOUR_S
+from slurm_lifecycle.simulation.machines.hardware import MachineSettings
+from slurm_lifecycle.simulation.people.admin import Admin, AdminSettings
+from slurm_lifecycle.simulation.people.on_call import OnCall, OnCallSettings
+from slurm_lifecycle.simulation.people.technician import Technician, TechnicianSettings
+from slurm_lifecycle.simulation.people.toolbox import Toolbox
 from slurm_lifecycle.simulation.slurmctld.settings import NodeSpec, SlurmConf
 from slurm_lifecycle.simulation.ticking import Ticker
 from slurm_lifecycle.simulation.timeline import Timeline

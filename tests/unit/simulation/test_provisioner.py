@@ -6,9 +6,9 @@ import pytest
 
 from slurm_lifecycle.core.model import ProvisionState
 from slurm_lifecycle.errors import PermanentError, TransientError
-from slurm_lifecycle.simulation.bmc import Answer, Bmcs, BmcSettings, Power
-from slurm_lifecycle.simulation.machine import Machines
-from slurm_lifecycle.simulation.provisioner import ProvisionerSettings, SimProvisioner
+from slurm_lifecycle.simulation.machines.bmc import Answer, Bmcs, BmcSettings, Power
+from slurm_lifecycle.simulation.machines.machine import Machines
+from slurm_lifecycle.simulation.machines.provisioner import ProvisionerSettings, SimProvisioner
 from slurm_lifecycle.simulation.timeline import START_S, Timeline
 from tests.unit.simulation.toy import QUICK, fault_with, toy_fleet
 

@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 import pytest
 
 from slurm_lifecycle.service.render import render
-from slurm_lifecycle.simulation.report import render_report
-from slurm_lifecycle.simulation.results import Sample, Study
+from slurm_lifecycle.simulation.lab.results import Sample, Study
+from slurm_lifecycle.simulation.report.page import render_report
 from tests.unit.simulation.study_values import POLICIES, llama, small, study
 
 _TWO = study(

@@ -2,7 +2,8 @@
 
 import pytest
 
-from slurm_lifecycle.simulation.report_figures import (
+from slurm_lifecycle.simulation.lab.results import Repair
+from slurm_lifecycle.simulation.report.figures import (
     compare,
     keys_of,
     lost,
@@ -12,7 +13,6 @@ from slurm_lifecycle.simulation.report_figures import (
     still_out,
     useful_share,
 )
-from slurm_lifecycle.simulation.results import Repair
 from tests.unit.simulation.study_values import small, study
 
 

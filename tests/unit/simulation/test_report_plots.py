@@ -5,9 +5,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from slurm_lifecycle.simulation.report_curves import repair_plot, states_shown, thinned, timeline_plot
-from slurm_lifecycle.simulation.report_figures import compare
-from slurm_lifecycle.simulation.report_plots import (
+from slurm_lifecycle.simulation.lab.results import Repair, Sample
+from slurm_lifecycle.simulation.report.curves import repair_plot, states_shown, thinned, timeline_plot
+from slurm_lifecycle.simulation.report.figures import compare
+from slurm_lifecycle.simulation.report.plots import (
     MAX_CAUSES,
     cause_plot,
     in_order,
@@ -16,8 +17,7 @@ from slurm_lifecycle.simulation.report_plots import (
     rung_plot,
     short_number,
 )
-from slurm_lifecycle.simulation.report_svg import clipped, fixed, short, stairs, ticks
-from slurm_lifecycle.simulation.results import Repair, Sample
+from slurm_lifecycle.simulation.report.svg import clipped, fixed, short, stairs, ticks
 from tests.unit.simulation.study_values import small, study
 
 

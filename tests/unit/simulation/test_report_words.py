@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from slurm_lifecycle.simulation import report_words as words
-from slurm_lifecycle.simulation.report_figures import compare
-from slurm_lifecycle.simulation.results import RunResult, Study
+from slurm_lifecycle.simulation.lab.results import RunResult, Study
+from slurm_lifecycle.simulation.report import words
+from slurm_lifecycle.simulation.report.figures import compare
 from tests.unit.simulation.study_values import small, study
 
 

@@ -10,11 +10,10 @@ from slurm_lifecycle.core.fault_catalog import FaultClass
 from slurm_lifecycle.core.model import Rung
 from slurm_lifecycle.core.policy import Mode, Policy
 from slurm_lifecycle.errors import ConfigError
-from slurm_lifecycle.simulation.faults import INTERRUPTIONS, KINDS
-from slurm_lifecycle.simulation.lab import node_specs
-from slurm_lifecycle.simulation.policy_files import DEFAULT_POLICIES, POLICIES, load_policies, load_policy
-from slurm_lifecycle.simulation.site_files import SCENARIOS, load_site, load_site_file, shipped
-from slurm_lifecycle.simulation.site_schema import (
+from slurm_lifecycle.simulation.lab.policy_files import DEFAULT_POLICIES, POLICIES, load_policies, load_policy
+from slurm_lifecycle.simulation.lab.run import node_specs
+from slurm_lifecycle.simulation.lab.site_files import SCENARIOS, load_site, load_site_file, shipped
+from slurm_lifecycle.simulation.lab.site_schema import (
     EventTable,
     FailuresTable,
     JobTable,
@@ -23,6 +22,7 @@ from slurm_lifecycle.simulation.site_schema import (
     SiteDescription,
     SlurmTable,
 )
+from slurm_lifecycle.simulation.machines.faults import INTERRUPTIONS, KINDS
 from tests.architecture.source import ROOT
 
 EXAMPLES = ROOT / "etc"

@@ -1,7 +1,7 @@
 """Hot standby: a job finds its full number at its next start, and the nodes come back into reserve."""
 
+from slurm_lifecycle.simulation.lab.standby import Standby
 from slurm_lifecycle.simulation.slurmctld import JobSpec, NodeSpec, SlurmConf, Slurmctld
-from slurm_lifecycle.simulation.standby import Standby
 from slurm_lifecycle.simulation.streams import stream
 from slurm_lifecycle.simulation.timeline import Timeline
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from slurm_lifecycle.simulation.policy_files import load_policies
-from slurm_lifecycle.simulation.results import RunResult, Study
-from slurm_lifecycle.simulation.site import SimPolicy, Site
-from slurm_lifecycle.simulation.site_files import load_site_file
-from slurm_lifecycle.simulation.study import Stop, described, run_study, tasks_of
+from slurm_lifecycle.simulation.lab.policy_files import load_policies
+from slurm_lifecycle.simulation.lab.results import RunResult, Study
+from slurm_lifecycle.simulation.lab.site import SimPolicy, Site
+from slurm_lifecycle.simulation.lab.site_files import load_site_file
+from slurm_lifecycle.simulation.lab.study import Stop, described, run_study, tasks_of
 
 SITE = """
 summary = "tiny"

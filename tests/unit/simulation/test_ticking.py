@@ -9,9 +9,9 @@ from slurm_lifecycle.core.model import Verb
 from slurm_lifecycle.core.policy import Mode, Policy
 from slurm_lifecycle.service.daemon import SystemClock
 from slurm_lifecycle.service.reconciler import TickResult
-from slurm_lifecycle.simulation.arrivals import Arrivals, FaultRates
 from slurm_lifecycle.simulation.daemon import Outside, SimDaemon
 from slurm_lifecycle.simulation.fleet import Fleet, FleetSettings
+from slurm_lifecycle.simulation.machines.arrivals import Arrivals, FaultRates
 from slurm_lifecycle.simulation.slurmctld.settings import JobSpec, NodeSpec
 from slurm_lifecycle.simulation.streams import stream
 from slurm_lifecycle.simulation.ticking import Ticker

@@ -1,7 +1,7 @@
 """Traces: the same lines give the same hash, all lines count, those about a node are found."""
 
+from slurm_lifecycle.simulation.safety.trace import Trace
 from slurm_lifecycle.simulation.timeline import START_S
-from slurm_lifecycle.simulation.trace import Trace
 
 
 def made(lines: list[tuple[float, str, str]], kept: int = 100) -> Trace:

@@ -18,14 +18,14 @@ from slurm_lifecycle.errors import AmbiguousOutcome, PermanentError, StoreError,
 from slurm_lifecycle.ports import TicketFacts
 from slurm_lifecycle.simulation.desk import Desk
 from slurm_lifecycle.simulation.fleet import Fleet, FleetSettings
-from slurm_lifecycle.simulation.slurmctld import NodeSpec
-from slurm_lifecycle.simulation.trouble import STRENGTHS, Killed, TroubledSlurm, Troubles
-from slurm_lifecycle.simulation.trouble_site import (
+from slurm_lifecycle.simulation.safety.trouble import STRENGTHS, Killed, TroubledSlurm, Troubles
+from slurm_lifecycle.simulation.safety.trouble_site import (
     TroubledDesk,
     TroubledProvisioner,
     TroubledStore,
     WallClock,
 )
+from slurm_lifecycle.simulation.slurmctld import NodeSpec
 
 OURS = "slc:XID79 gpu3 fell off the bus"
 

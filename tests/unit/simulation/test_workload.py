@@ -6,11 +6,11 @@ from math import isclose
 
 import pytest
 
-from slurm_lifecycle.simulation.site import JobClass
+from slurm_lifecycle.simulation.lab.site import JobClass
+from slurm_lifecycle.simulation.lab.workload import LONGEST_PATIENCE_S, Workload
 from slurm_lifecycle.simulation.slurmctld import Job, NodeSpec, SlurmConf, Slurmctld
 from slurm_lifecycle.simulation.streams import stream
 from slurm_lifecycle.simulation.timeline import Timeline
-from slurm_lifecycle.simulation.workload import LONGEST_PATIENCE_S, Workload
 
 GPUS = 8
 ENDLESS = JobClass(

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from slurm_lifecycle.simulation.faults import KINDS, Fault, FaultKind
-from slurm_lifecycle.simulation.machine import Machines, MachineSettings
+from slurm_lifecycle.simulation.machines.faults import KINDS, Fault, FaultKind
+from slurm_lifecycle.simulation.machines.machine import Machines, MachineSettings
 from slurm_lifecycle.simulation.slurmctld.records import Job
 from slurm_lifecycle.simulation.slurmctld.settings import JobSpec, NodeSpec
 from slurm_lifecycle.simulation.timeline import Timeline
