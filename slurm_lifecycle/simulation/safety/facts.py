@@ -280,9 +280,11 @@ class Facts:
         return self.repairs.get(node)
 
     def effect_happened(self, effect: Effect) -> None:
-        """Something disruptive happened to a node."""
+        """Something disruptive happened to a node; a reimage that is handed over again does nothing."""
+        again = effect.rung == "reimage" and any(one.op_id == effect.op_id for one in self.effects)
         self.effects.append(effect)
-        self.repairs[effect.node] = Repair(effect.rung, self.now)
+        if not again:
+            self.repairs[effect.node] = Repair(effect.rung, self.now)
 
     def person_takes(self, node: str, reason: str) -> None:
         """A person drained the node or set it DOWN: how it goes back is theirs from now on."""

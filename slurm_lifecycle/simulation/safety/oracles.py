@@ -150,7 +150,9 @@ class Judges:
         """A write took effect, as it was sent last."""
         call = self._under_way[what, node, text]
         self.effects += 1
-        if what in DISRUPTIVE:
+        # A reimage that is handed over again does nothing.
+        again = what == "reimage" and any(one.op_id == text for one in self.facts.effects)
+        if what in DISRUPTIVE and not again:
             effect = Effect(self.facts.now, call.sent_at, node, what, call.op_id)
             self.facts.effect_happened(effect)
         for oracle in self.oracles:
