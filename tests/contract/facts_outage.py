@@ -58,7 +58,9 @@ class OutageFacts:
         first, second = rig.nodes
         rig.configure(Timing(return_to_service=1, slurmd_timeout_s=SHORT_SLURMD))
         for node in rig.nodes:
-            fence(rig, node)
+            rig.slurm.create_fence(f"slc-{node}", node)
+        for node in rig.nodes:
+            shows(rig, node, "MAINTENANCE")
             rig.slurmd_stops(node)
         for node in rig.nodes:
             view = shows(rig, node, "DOWN", "MAINTENANCE")
@@ -102,7 +104,7 @@ class OutageFacts:
         job = rig.submit(node)
         assert runs(rig, job)
         # A batch job that a node does not know counts as lost when it is older than its start may take.
-        rig.pass_time(25.0 if return_to_service == 2 else 2.0)
+        rig.pass_time(8.0 if return_to_service == 2 else 2.0)
         for name in rig.nodes:
             rig.slurmd_stops(name)
             rig.slurmd_starts(name, boot=True)

@@ -47,6 +47,7 @@ ReturnToService={return_to_service}
 ResumeTimeout={resume_timeout}
 SlurmdTimeout={slurmd_timeout}
 MessageTimeout=3
+BatchStartTimeout=2
 KillWait={kill_wait}
 RebootProgram={dir}/reboot
 Prolog={dir}/prolog
@@ -84,7 +85,7 @@ exit 1
 """
 
 # A job that was requeued, or whose node failed, may start again when its old credential is surely over.
-CRED_EXPIRE_S = 10
+CRED_EXPIRE_S = 7
 KILL_WAIT_S = 3
 GPUS = 2
 
