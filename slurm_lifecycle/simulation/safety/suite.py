@@ -9,6 +9,7 @@ that replays it and the last lines about the nodes concerned.
 
 import argparse
 import logging
+import signal
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -150,13 +151,19 @@ def run_seeds(seeds: Sequence[int], jobs: int) -> Iterator[SeedReport]:
     if jobs <= 1:
         yield from map(run_seed, seeds)
         return
-    with ProcessPoolExecutor(jobs, initializer=quiet) as pool:
-        yield from pool.map(run_seed, seeds, chunksize=4)
+    with ProcessPoolExecutor(jobs, initializer=_begin_worker) as pool:
+        yield from pool.map(run_seed, seeds, chunksize=1)
 
 
 def quiet() -> None:
     """The daemon logs of stepped clocks and the like, which are meant here; of defects violations tell."""
     logging.getLogger("slurm_lifecycle").setLevel(logging.CRITICAL)
+
+
+def _begin_worker() -> None:
+    """Ctrl-C reaches every process of the terminal: workers finish their seed, and the counts are printed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    quiet()
 
 
 def printed(report: SeedReport) -> Iterable[str]:
