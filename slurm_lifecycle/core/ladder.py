@@ -127,13 +127,15 @@ def entry_index(
         return (reboot, f"{within_7d} incidents in 7 days") if often else (0, "")
     if within_7d >= policy.lemon_7d or within_28d >= policy.lemon_28d:
         return max(len(path) - 1, 0), f"{within_7d} incidents in 7 days, {within_28d} in 28"
+    highest, cure = 0, ""
     for one in past:
         same = one.fault_class is incident.fault_class and one.component == incident.component
         if same and one.closed_at is not None and now - one.closed_at < policy.relapse_window_s:
             above = _index_above(path, one.cured_by)
-            if above is not None:
-                return above, f"came back after {one.cured_by}"
-    return 0, ""
+            # Of several returns the most that was done counts, not what happened to be done first.
+            if above is not None and (above > highest or not cure):
+                highest, cure = above, one.cured_by
+    return highest, f"came back after {cure}" if cure else ""
 
 
 def _index_above(path: tuple[RungRule, ...], rung: str) -> int | None:
