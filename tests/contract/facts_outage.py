@@ -204,7 +204,7 @@ class OutageFacts:
         rig.slurmd_starts(node, boot=False)
         assert rig.wait(lambda: "INVALID_REG" not in rig.slurm.node(node).state)
 
-    def test_our_reason_stands_when_a_drained_node_registers_with_a_gpu_less(self, rig: Rig) -> None:
+    def test_the_reason_of_a_drained_node_that_registers_with_a_gpu_less(self, rig: Rig) -> None:
         node = rig.nodes[0]
         rig.slurm.drain(node, OURS)
         rig.gpu_lost(node)

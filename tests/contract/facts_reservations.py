@@ -136,6 +136,20 @@ class FutureReservationFacts:
         assert rig.slurm.reservations()["maint"].nodes == (node, other)
         assert rig.person_deletes_reservation("maint") == ""
 
+    def test_a_node_added_or_taken_away(self, rig: Rig) -> None:
+        node, other = rig.nodes
+        assert rig.person_reserves("maint", [node], flags=MAINT) == ""
+        added = rig.person_moves_reservation("maint", add=other)
+        if rig.release == "22.05":
+            # There the whole set is given.
+            assert added != ""
+            assert rig.slurm.reservations()["maint"].nodes == (node,)
+        else:
+            assert added == ""
+            assert rig.slurm.reservations()["maint"].nodes == (node, other)
+            assert rig.person_moves_reservation("maint", remove=node) == ""
+            assert rig.slurm.reservations()["maint"].nodes == (other,)
+
     def test_an_active_one_cannot_begin_later(self, rig: Rig) -> None:
         node, other = rig.nodes
         assert rig.person_reserves("maint", [node], flags=MAINT) == ""

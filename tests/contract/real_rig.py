@@ -158,11 +158,15 @@ class RealRig:
         end_in_s: int | None = None,
         duration_s: int | None = None,
         nodes: Sequence[str] = (),
+        add: str = "",
+        remove: str = "",
     ) -> str:
         changes = [] if start_in_s is None else [f"StartTime=now+{start_in_s}"]
         changes += [] if end_in_s is None else [f"EndTime=now+{end_in_s}" if end_in_s else "EndTime=now"]
         changes += [] if duration_s is None else [f"Duration={duration_s // 60}"]
         changes += [f"Nodes={','.join(nodes)}"] if nodes else []
+        changes += [f"Nodes+={add}"] if add else []
+        changes += [f"Nodes-={remove}"] if remove else []
         return self._scontrol("update", f"ReservationName={name}", *changes)
 
     def person_deletes_reservation(self, name: str) -> str:

@@ -182,8 +182,16 @@ class Rig(Protocol):
         end_in_s: int | None = None,
         duration_s: int | None = None,
         nodes: Sequence[str] = (),
+        add: str = "",
+        remove: str = "",
     ) -> str:
-        """Give it another start, end, duration or set of nodes; `end_in_s=0` ends it now."""
+        """Give it another start, end, duration or set of nodes; `end_in_s=0` ends it now.
+
+        Args:
+            nodes: `Nodes=`, the whole set.
+            add: `Nodes+=`.
+            remove: `Nodes-=`.
+        """
 
     def person_deletes_reservation(self, name: str) -> str:
         """`scontrol delete ReservationName=`."""

@@ -261,6 +261,8 @@ class SimRig:
         end_in_s: int | None = None,
         duration_s: int | None = None,
         nodes: Sequence[str] = (),
+        add: str = "",
+        remove: str = "",
     ) -> str:
         return _said(
             lambda: self.ctld.update_reservation(
@@ -269,6 +271,8 @@ class SimRig:
                 end_s=None if end_in_s is None else self.timeline.now + end_in_s,
                 duration_s=duration_s,
                 nodes=nodes or None,
+                add_nodes=[add] if add else (),
+                remove_nodes=[remove] if remove else (),
             )
         )
 

@@ -13,7 +13,7 @@ Not here, as nothing of it shows at a node, a job or a reservation, or as no sim
   PrologFlags=Alloc, `nohold_on_prolog_fail`, who owns a job: the simulation has whole-node batch jobs and the
   recommended configuration.
 - delays of a scheduler pass and of preemption, times of commands, sizes of their output: wall time.
-- what a command line accepts or prints (lists of nodes, `Nodes+=`, the Comment of a reservation, odd names
+- what a command line accepts or prints (lists of nodes, the Comment of a reservation, odd names
   and texts, forged records): held by the tests of the parser and of the scontrol back end.
 - who may: only root acts here; the tests of the scontrol back end have the refusal.
 """
