@@ -199,6 +199,7 @@ class Incident:
         boot_before: boot id that a checked boot must differ from ("" = any boot counts).
         step_since, deadline: when the step began, and when it must have ended.
         verify_since: since when the verdict of this boot has been good without a break.
+        verify_boot: that boot's id.
         verify_runs: verifications that could not run in this rung.
         service_ticks: ticks in a row in which the returned node was seen in service.
         hold: why it is held, a stable word ("foreign", "verify", ...), "" otherwise.
@@ -231,6 +232,7 @@ class Incident:
     outcome: str = ""
     cured_by: str = ""
     closed_at: float | None = None
+    verify_boot: str = ""
 
 
 @dataclass(frozen=True, slots=True)

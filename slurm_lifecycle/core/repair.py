@@ -79,8 +79,11 @@ def _start(draft: Draft, incident: Incident, view: NodeView, choice: Choice) -> 
     if rung not in TICKET_RUNGS and not fenced(draft, incident, view):
         return
     if rung is Rung.REBOOT and tells_of_a_reboot(view.reason):
-        draft.act(Drain(view.name, make_reason(incident.code, incident.component)))
-        draft.hold(view.name, "its reason tells of an earlier reboot: it is written anew before the next one")
+        why_not = draft.not_allowed(view, "drain")
+        if not why_not:
+            draft.act(Drain(view.name, make_reason(incident.code, incident.component)))
+        words = "its reason tells of an earlier reboot and has to be written anew before the next one"
+        draft.hold(view.name, f"{words}; {why_not}" if why_not else words)
         return
     verdict = draft.verdict(view)
     attempt = Attempt(

@@ -29,6 +29,9 @@ def verifying(draft: Draft, incident: Incident, view: NodeView) -> None:
             draft.hold(view.name, "verifying: being drained again")
         return
     verdict = draft.verdict(view)
+    if _boot_is_over(incident, view, verdict):
+        # A node that reboots by itself may not be missed by Slurm: what it said before is over.
+        incident = draft.put_incident(update(incident, verify_since=None, boot_before=incident.verify_boot))
     problem = _not_yet(incident, view, verdict)
     if not problem and verdict is not None and verdict.level is Level.DRAIN:
         _failed(draft, incident, view, verdict)
@@ -36,8 +39,9 @@ def verifying(draft: Draft, incident: Incident, view: NodeView) -> None:
     if problem:
         _wait(draft, incident, view, problem)
         return
-    if incident.verify_since is None or _booted_since(view, incident.verify_since):
-        draft.put_incident(update(incident, verify_since=draft.now))
+    assert verdict is not None
+    if incident.verify_since is None or verdict.boot_id != incident.verify_boot:
+        draft.put_incident(update(incident, verify_since=draft.now, verify_boot=verdict.boot_id))
         draft.hold(view.name, "verifying: verdict is good, settling")
         return
     if draft.now - incident.verify_since < draft.policy.verify_settle_s:
@@ -61,9 +65,11 @@ def verifying(draft: Draft, incident: Incident, view: NodeView) -> None:
     )
 
 
-def _booted_since(view: NodeView, since: float) -> bool:
-    """A node that reboots by itself may not be missed by Slurm: its checks begin anew all the same."""
-    return view.boot_time_s is not None and view.boot_time_s > since
+def _boot_is_over(incident: Incident, view: NodeView, verdict: Verdict | None) -> bool:
+    """The node has booted since its verdict began to settle, and its agent has not spoken in the new boot."""
+    since = incident.verify_since
+    booted = since is not None and view.boot_time_s is not None and view.boot_time_s > since
+    return booted and verdict is not None and verdict.boot_id == incident.verify_boot
 
 
 def _not_yet(incident: Incident, view: NodeView, verdict: Verdict | None) -> str:

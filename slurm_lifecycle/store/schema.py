@@ -7,7 +7,7 @@ a number, one unresolved attempt a node, and a history that is only added to (tr
 
 import sqlalchemy as sa
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 # Literal text, because SQLite uses a partial index only where the query repeats its condition literally.
 INCIDENT_OPEN = sa.text("step != 'closed'")
@@ -65,6 +65,7 @@ incident = sa.Table(
     _text("outcome"),
     _text("cured_by"),
     _real("closed_at", nullable=True),
+    sa.Column("verify_boot", sa.Text, nullable=False, server_default=""),
     sa.CheckConstraint("(step = 'closed') = (closed_at IS NOT NULL)", name="incident_closed_has_time"),
     sa.Index("incident_one_open_a_node", "node", unique=True, sqlite_where=INCIDENT_OPEN),
     sa.Index("incident_by_node", "node", "opened_at"),
