@@ -124,6 +124,7 @@ class Facts:
         self.good_since: dict[str, float] = {}
         self.asked: dict[int, tuple[Verb, str]] = {}
         self._unanswered: set[int] = set()
+        self._requested: set[str] = set()
         self._reserved: dict[str, tuple[str, ...]] = {}
         self.nodes_were_moved = False
         self.violations: list[Violation] = []
@@ -222,11 +223,22 @@ class Facts:
             self.repairs.pop(node, None)
             self.foreign.pop(node, None)
             return
+        self._count_no_revoked_reboot(node, view)
         self._settle(node)
         if not self._good(node, view):
             self.good_since.pop(node, None)
         elif node not in self.good_since:
             self.good_since[node] = self.now
+
+    def _count_no_revoked_reboot(self, node: str, view: NodeView) -> None:
+        """A reboot that somebody took back before it was issued did nothing."""
+        if "REBOOT_REQUESTED" in view.state:
+            self._requested.add(node)
+        elif node in self._requested:
+            self._requested.discard(node)
+            last = max((at for at, one in enumerate(self.effects) if one.node == node), default=None)
+            if last is not None and "REBOOT_ISSUED" not in view.state:
+                del self.effects[last]
 
     def _good(self, node: str, view: NodeView) -> bool:
         said = spoken(view)

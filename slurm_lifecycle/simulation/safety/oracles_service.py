@@ -2,7 +2,7 @@
 
 from slurm_lifecycle.core.model import Step
 from slurm_lifecycle.core.policy import Mode
-from slurm_lifecycle.simulation.safety.facts import DISRUPTIVE, OUR_FENCE, OUT, Facts, spoken
+from slurm_lifecycle.simulation.safety.facts import DISRUPTIVE, OUR_FENCE, OUR_REASON, OUT, Facts, spoken
 from slurm_lifecycle.simulation.safety.journal import Case
 from slurm_lifecycle.simulation.safety.oracles import Call, Oracle, Patience, TickFacts
 
@@ -164,6 +164,9 @@ class ReturnsGoOn(Oracle):
         if facts.journal.unresolved().get(node) or node in facts.journal.holds():
             return False
         if not {"return", "drain"} <= facts.policy.rungs or "*" not in facts.policy.partitions:
+            return False
+        if "DRAIN" in view.state and not view.reason.startswith(OUR_REASON):
+            # Slurm itself has drained it: checked again twice at most, then a person is asked.
             return False
         if view.state & (OUT - {"DRAIN"}) or facts.maintained(node):
             return False
