@@ -14,4 +14,6 @@ FOUND: tuple[tuple[int, str], ...] = (
     (187, "an unreadable node in work gave its partition's place away"),
     (34, "a fence that a hung slurmctld made after its case was closed stood for ever"),
     (1085, "a lifted code lifted a new fault of another code with it"),
+    (20370, "a verdict of the boot before counted towards the settling time of this one"),
+    (20494, "a reason was written anew before a second reboot where drains were not allowed"),
 )
