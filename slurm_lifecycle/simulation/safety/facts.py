@@ -88,6 +88,7 @@ class Facts:
             in service, and Slurm may take the node down under it, which nobody can tell from a person's word.
         effects: everything disruptive that happened, in order.
         repairs: by node, the last one, until the node was checked after it.
+        returned_at: when a person last put a node back.
         came_up_at: when a machine last came up, by node; it had begun to boot some time before.
         good_since: since when a node's agent has said in its present boot that all is well.
         passed_at: when a node's checks were last seen to have stood for long enough in its present boot.
@@ -120,6 +121,7 @@ class Facts:
         self.effects: list[Effect] = []
         self.repairs: dict[str, Repair] = {}
         self.passed_at: dict[str, float] = {}
+        self.returned_at: dict[str, float] = {}
         self.came_up_at: dict[str, float] = {}
         self.good_since: dict[str, float] = {}
         self.asked: dict[int, tuple[Verb, str]] = {}
@@ -295,7 +297,7 @@ class Facts:
         """Something disruptive happened to a node; a reimage that is handed over again does nothing."""
         again = effect.rung == "reimage" and any(one.op_id == effect.op_id for one in self.effects)
         self.effects.append(effect)
-        if not again:
+        if not again and self.returned_at.get(effect.node, 0.0) < effect.sent_at:
             self.repairs[effect.node] = Repair(effect.rung, self.now)
 
     def person_takes(self, node: str, reason: str) -> None:
@@ -304,7 +306,8 @@ class Facts:
         self.foreign[node] = (reason, *_A_PERSONS_REBOOT)
 
     def person_returns(self, node: str) -> None:
-        """A person put the node back, checked or not."""
+        """A person put the node back, checked or not, and with what was on its way to it."""
+        self.returned_at[node] = self.now
         self.repairs.pop(node, None)
 
     def person_asks(self, request_id: int, verb: Verb, subject: str) -> None:

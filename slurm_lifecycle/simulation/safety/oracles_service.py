@@ -6,6 +6,8 @@ from slurm_lifecycle.simulation.safety.facts import DISRUPTIVE, OUR_FENCE, OUR_R
 from slurm_lifecycle.simulation.safety.journal import Case
 from slurm_lifecycle.simulation.safety.oracles import Call, Oracle, Patience, TickFacts
 
+# Longer than the longest pace of a run.
+BLIND_AFTER_S = 45.0
 # A return of a node that is ready is a matter of so many ticks, whatever the breaker says.
 RETURN_TICKS = 6
 
@@ -21,12 +23,22 @@ class Checked(Oracle):
         self._repaired: set[str] = set()
         self._told: set[str] = set()
         self._verified_from: dict[str, float] = {}
+        self._reads, self._read_at, self._blind_until = 0, facts.now, 0.0
 
     def wrote(self) -> None:
         """Since when each case is being verified."""
         for case in self.facts.journal.open_cases().values():
             if case.step == "verifying":
                 self._verified_from[case.id] = case.step_since
+
+    def ticked(self, tick: TickFacts) -> None:
+        """Whether the daemon saw the fleet; a break in what a node says while it did not is nothing to it."""
+        del tick
+        assert self.facts.slurm is not None
+        if self.facts.slurm.whole_reads != self._reads:
+            if self.facts.now - self._read_at > BLIND_AFTER_S:
+                self._blind_until = self.facts.now
+            self._reads, self._read_at = self.facts.slurm.whole_reads, self.facts.now
 
     def sends(self, call: Call) -> None:
         """The drain is lifted: only after checks of the present boot, unless a person waived them."""
@@ -41,7 +53,9 @@ class Checked(Oracle):
         if not repaired and not case.boot_before:
             # Nothing was done to it: an agent that did not start cannot be told from one without news.
             return
-        if self.facts.agent_is_silent(call.node, unless=case.boot_before):
+        silent = self.facts.agent_is_silent(call.node, unless=case.boot_before)
+        blind = self.facts.now - self._blind_until < self.facts.policy.verify_settle_s + self.facts.slack_s
+        if silent or blind:
             # Nor can one that did not start in a later boot than that of the repair.
             self.facts.repairs.pop(call.node, None)
             return
