@@ -38,7 +38,7 @@ SlurmctldLogFile={dir}/slurmctld.log
 SlurmdLogFile={dir}/%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
-SchedulerParameters=bf_interval=3,sched_interval=5
+SchedulerParameters=bf_interval=2,sched_interval=3,batch_sched_delay=0
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SwitchType=switch/none
