@@ -315,6 +315,10 @@ class Facts:
         self.asked[request_id] = (verb, subject)
         self._unanswered.add(request_id)
 
+    def asked_about(self, node: str) -> bool:
+        """Whether a request about the node waits for its answer."""
+        return any(self.asked[one][1] == node for one in self._unanswered)
+
     def answers_came(self) -> None:
         """The daemon wrote: what persons asked for may have become so.
 

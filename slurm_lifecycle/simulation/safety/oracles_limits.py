@@ -267,7 +267,9 @@ class PersonsWord(Oracle):
             or case is None
             or facts.journal.unresolved().get(node)
             or not facts.shown_plainly(node)
+            or facts.asked_about(node)
         ):
+            # Where a request waits for its answer, two persons' words are about the node.
             return
         settled = case.drain_confirmed and case.hold not in ("adopt", "foreign") and case.step != "returning"
         tries = facts.journal.tries_of(case.id)
