@@ -6,10 +6,11 @@
 import os
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 
-from slurm_lifecycle.simulation.safety.suite import Totals, main, printed, run_seed, run_seeds
+from slurm_lifecycle.simulation.safety.suite import SeedReport, Totals, main, printed, run_seed
 from tests.simulation.seeds import FOUND
 
 SEEDS = range(200)
@@ -20,9 +21,15 @@ print([run_seed(seed).digest for seed in (3, 11)])
 """
 
 
+@cache
+def report_of(seed: int) -> SeedReport:
+    """A seed is played once for all tests that look at it."""
+    return run_seed(seed)
+
+
 @pytest.mark.parametrize("first", SEEDS[::BATCH])
 def test_safe_at_every_step_and_at_rest_in_the_end(first: int) -> None:
-    failed = [report for report in run_seeds(range(first, first + BATCH), jobs=1) if report.violations]
+    failed = [one for one in map(report_of, range(first, first + BATCH)) if one.violations]
     assert not failed, "\n".join(line for report in failed for line in printed(report))
 
 
@@ -35,7 +42,7 @@ def test_seeds_that_once_found_something(seed: int, found: str) -> None:
 def test_every_oracle_has_something_to_judge() -> None:
     totals = Totals()
     for seed in range(0, 60, 2):
-        totals.add(run_seed(seed))
+        totals.add(report_of(seed))
     idle = [name for name, times in totals.judged.items() if not times]
     assert not idle
     assert totals.counts["kills"] > 50
