@@ -143,7 +143,10 @@ def read_toml(path: Path, remedy: str) -> dict[str, Any]:
         raise ConfigError(f"{path}: no such file; {remedy}") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}; {remedy}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise ConfigError(f"{path}: not valid TOML: brackets nested too deep") from None
+    except ValueError as error:
+        # Not TOML, not UTF-8, or a number with more digits than Python reads.
         raise ConfigError(f"{path}: not valid TOML: {' '.join(str(error).split())}") from None
     return data
 

@@ -14,6 +14,7 @@ from slurm_lifecycle.core.policy import ATTEMPTS_KEPT_S, CLOSED_KEPT_S, DAY_S, H
 from slurm_lifecycle.errors import ConfigError
 
 _UNITS_S = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_SHOWN_LIMIT = 80
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(s|min|h|d)")
 
 
@@ -232,10 +233,20 @@ def _explain(model: type[BaseModel], loc: Sequence[int | str], problem: Mapping[
     text = str(problem["msg"]).removeprefix("Value error, ").removeprefix("Input ")
     if problem["type"] == "missing":
         text = "missing"
-    elif problem["type"] != "value_error":
-        text = f"{text}, not {problem['input']!r}"
+    elif problem["type"] not in ("value_error", "too_long"):
+        text = f"{text}, not {_shown(problem['input'])}"
     example = field.examples[0] if field is not None and field.examples else None
     return f"{key}: {text}" + (f"; as in {name} = {_toml(example)}" if example is not None else "")
+
+
+def _shown(value: object) -> str:
+    """A value of a file, short enough for a message."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):
+        # Thousands of digits, or of tables in each other.
+        return "what stands there"
+    return text if len(text) <= _SHOWN_LIMIT else f"{text[:_SHOWN_LIMIT]}..."
 
 
 def _walk(model: type[BaseModel], loc: Sequence[int | str]) -> tuple[list[str], str, FieldInfo | None]:
