@@ -154,6 +154,15 @@ def _events(tables: SiteDescription, site: Site, path: Path) -> Iterator[CommonC
     domains = ceil(site.nodes / site.nodes_per_domain)
     known = {domain_name(index) for index in range(domains)}
     for index, one in enumerate(tables.events):
+        if one.at >= tables.days * DAY_S:
+            raise ConfigError(
+                f"{path}: events.{index}.at: {one.at / DAY_S:g} d is not within days = {tables.days:g}; "
+                "lengthen that or let it come earlier"
+            )
+        without = ("lasts",) if one.kind == "driver_rollout" else ("share", "within")
+        for word in without:
+            if word in one.model_fields_set:
+                raise ConfigError(f"{path}: events.{index}.{word}: not for {one.kind}; remove it")
         key = f"{path}: events.{index}.domain"
         if one.kind == "driver_rollout":
             if one.domain:
@@ -173,17 +182,20 @@ def _job(table: JobTable, key: str, fleet: int, sizes: Mapping[str, int]) -> Job
     partition = next(iter(sizes)) if table.partition is None else table.partition
     if partition not in sizes:
         raise ConfigError(f"{key}.partition: unknown {partition!r}{meant(partition, sorted(sizes))}")
-    if least > sizes[partition]:
-        word = "nodes" if table.nodes is not None else "nodes_min"
+    # Nodes that are not there would count as waited for after every interruption.
+    if most > sizes[partition]:
+        word = "nodes" if table.nodes is not None else "nodes_max"
         raise ConfigError(
-            f"{key}.{word}: {least} nodes, and partition {partition} has {sizes[partition]}; make it less"
+            f"{key}.{word}: {most} nodes, and partition {partition} has {sizes[partition]}; make it less"
         )
     limit = table.time_limit
     if limit is None:
         limit = 400 * DAY_S if table.run_time is None else max(3600.0, 3 * table.run_time)
-    if table.run_time is not None and limit < table.run_time + table.restart:
+    # Slurm's shortest limit is a minute; a job that never gets past its start would be tried for ever.
+    if limit < (60.0 if table.run_time is None else table.run_time) + table.restart:
+        least_s = "a minute" if table.run_time is None else "run_time"
         raise ConfigError(
-            f"{key}.time_limit: shorter than run_time and restart together; lengthen it or shorten those"
+            f"{key}.time_limit: shorter than {least_s} and restart together; lengthen it or shorten those"
         )
     return JobClass(
         name=table.name,
@@ -220,10 +232,20 @@ def _check_jobs(tables: SiteDescription, path: Path) -> None:
     share = sum(one.share or 0.0 for one in tables.jobs)
     if share > 1.0:
         raise ConfigError(f"{path}: jobs: their shares of the capacity add up to {share:g}; at most 1")
-    between = [_arrivals(one, _most(one), tables.nodes) for one in tables.jobs]
-    starts = sum(tables.days * DAY_S / every for every in between if every)
+    starts = sum(_starts(one, tables) for one in tables.jobs)
     if starts > 500_000:
         raise ConfigError(f"{path}: jobs: {starts:.0f} jobs would be started; make them fewer or longer")
+
+
+def _starts(table: JobTable, tables: SiteDescription) -> float:
+    """How many jobs of a kind are started: by arrivals, or one after another in what has room at once."""
+    every = _arrivals(table, _most(table), tables.nodes)
+    if every:
+        return tables.days * DAY_S / every
+    if table.count is None or table.run_time is None:
+        return 0.0
+    at_once = min(table.count, tables.nodes // (table.nodes or table.nodes_min or 1))
+    return at_once * tables.days * DAY_S / (table.run_time + table.restart)
 
 
 def _most(table: JobTable) -> int:

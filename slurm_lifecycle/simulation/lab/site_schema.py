@@ -21,7 +21,8 @@ class SlurmTable(Table):
     slurmd_timeout: Duration = Field(default=300.0, examples=["5min"])
     return_to_service: int = Field(default=1, ge=0, le=2, examples=[1])
     requeue_delay: Duration = Field(default=120.0, examples=["2min"])
-    interval: Duration = Field(default=10.0, examples=["10s"])
+    # As the daemon's own configuration has it.
+    interval: Duration = Field(default=10.0, ge=0.2, le=600, examples=["10s"])
 
 
 class FailuresTable(Table):
