@@ -12,6 +12,7 @@ from slurm_lifecycle.errors import ConfigError, LifecycleError
 
 EXIT_USAGE = 2
 EXIT_UNREACHABLE = 3
+EXIT_STOPPED = 130
 
 _DEFAULT_CONFIG = Path("/etc/slurm-lifecycle/slurm-lifecycle.toml")
 _AT = "slurm_lifecycle.cli."
@@ -49,6 +50,9 @@ class RootGroup(LazyGroup):
             # What a command printed or a file holds may be in it.
             click.echo(f"slurm-lifecycle: {plain_line(error, 2000)}", err=True)
             ctx.exit(EXIT_USAGE if isinstance(error, ConfigError) else EXIT_UNREACHABLE)
+        except KeyboardInterrupt:
+            click.echo("slurm-lifecycle: stopped", err=True)
+            ctx.exit(EXIT_STOPPED)
 
 
 @click.group(cls=RootGroup, commands_at=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})

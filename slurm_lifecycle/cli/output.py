@@ -53,7 +53,8 @@ def typed(text: str) -> str:
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table: drawn by rich on a terminal, plain columns elsewhere."""
     lines = [[clean(cell) for cell in row] for row in rows]
-    if sys.stdout.isatty():
+    # None where the shell closed it.
+    if sys.stdout is not None and sys.stdout.isatty():
         _draw(headers, lines)
         return
     widths = [max(len(cell) for cell in column) for column in zip(headers, *lines, strict=True)]

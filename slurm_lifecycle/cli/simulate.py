@@ -7,7 +7,8 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from errno import EPIPE
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 MAX_DAYS, MAX_SEEDS, MAX_JOBS = 400.0, 1000, 256
 # The largest scenario is 110,592 node-days a run; this is some hundreds of those.
 MAX_NODE_DAYS = 50_000_000.0
+# Above these a run takes hours, and no node is ever in service.
+MAX_FAULTS = 5_000_000.0
 DEFAULT_SCENARIO = "llama3-54d"
 _KEPT_S = 180 * 86400.0
 
@@ -71,20 +74,38 @@ def simulate(ctx: click.Context, /, **options: Any) -> None:
     seeds = range(options["first_seed"], options["first_seed"] + options["seeds"])
     _check_size(site, policies, len(seeds), days)
     html_file: Path | None = options["html_file"]
+    _check_folder()
     if html_file is not None:
-        _check_writable(html_file)
+        _check_writable(html_file, [options["site_file"], *options["policies"]])
     study, signalled = _run(site, policies, seeds, days, options["jobs"])
-    if html_file is not None:
-        _write_html(study, html_file)
-    if options["as_json"]:
-        emit_json(_as_json(study))
-    else:
-        _show(study)
-        if html_file is not None:
-            click.echo(f"\nreport: {html_file}")
+    # What the run came to is shown whatever becomes of the file.
+    unwritten = "" if html_file is None else _write_html(study, html_file)
+    try:
+        _print(study, options["as_json"], None if unwritten else html_file)
+    except OSError as error:
+        if error.errno == EPIPE:
+            raise
+        raise ConfigError(f"the results cannot be printed: {error.strerror}") from None
+    if unwritten:
+        raise ConfigError(unwritten)
     if study.partial:
-        click.echo("simulate: stopped before the end: these figures are partial", err=True)
+        _tell("simulate: stopped before the end: these figures are partial")
         ctx.exit(128 + (signalled or signal.SIGINT))
+
+
+def _print(study: Study, as_json: bool, html_file: Path | None) -> None:
+    if as_json:
+        emit_json(_as_json(study))
+        return
+    _show(study)
+    if html_file is not None:
+        click.echo(f"\nreport: {clean(str(html_file))}")
+
+
+def _tell(line: str) -> None:
+    """On stderr; a run does not end because nobody can read how far it is."""
+    with suppress(OSError):
+        click.echo(line, err=True)
 
 
 # ---------------------------------------------------------------- what is asked for
@@ -117,21 +138,22 @@ def _load(options: dict[str, Any], history: History | None) -> tuple[Site, tuple
     from slurm_lifecycle.simulation.lab.policy_files import DEFAULT_POLICIES, load_policies
     from slurm_lifecycle.simulation.lab.site_files import load_site, load_site_file
 
-    if options["scenario"] and options["site_file"]:
+    if options["scenario"] is not None and options["site_file"] is not None:
         raise ConfigError("--scenario and --site: give one of them")
     rates = None if history is None else history.rates
     site_file: str | None = options["site_file"]
     if site_file is not None:
         site = load_site_file(Path(site_file), rates)
     else:
-        site = load_site(options["scenario"] or DEFAULT_SCENARIO, rates)
+        scenario: str | None = options["scenario"]
+        site = load_site(DEFAULT_SCENARIO if scenario is None else scenario, rates)
     return site, load_policies(options["policies"] or DEFAULT_POLICIES)
 
 
 def _days(wanted: float | None, site: Site) -> float:
     days = site.days if wanted is None else wanted
     if not isfinite(days) or not 0 < days <= MAX_DAYS:
-        raise ConfigError(f"--days: {days:g} is not between 0 and {MAX_DAYS:g}")
+        raise ConfigError(f"--days: {days:.10g} is not between 0 and {MAX_DAYS:g}")
     return days
 
 
@@ -141,6 +163,17 @@ def _check_size(site: Site, policies: Sequence[SimPolicy], seeds: int, days: flo
         raise ConfigError(
             f"{site.nodes} nodes x {days:g} days x {seeds * len(policies)} runs are {total:.2g} node-days; "
             f"at most {MAX_NODE_DAYS:.2g} are simulated at once, ask for fewer seeds or days"
+        )
+    _check_faults(site, total)
+
+
+def _check_faults(site: Site, node_days: float) -> None:
+    failures = site.failures
+    faults = node_days / 1000 * (failures.per_1000_node_days + failures.false_alarms)
+    if faults > MAX_FAULTS:
+        raise ConfigError(
+            f"{site.name}: failures: {faults:.2g} faults would come; at most {MAX_FAULTS:.2g} are simulated "
+            "at once, lower the rates or ask for fewer seeds or days"
         )
 
 
@@ -190,7 +223,10 @@ def _stopping(stop: Stop) -> Iterator[list[int]]:
             raise KeyboardInterrupt
         stop.now()
 
-    kinds = (signal.SIGINT, signal.SIGTERM)
+    kinds = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        # The terminal is gone; under nohup it may be.
+        kinds.append(signal.SIGHUP)
     before = {kind: signal.signal(kind, asked) for kind in kinds}
     try:
         yield signalled
@@ -204,12 +240,12 @@ def _progress(policies: Sequence[SimPolicy], seeds: Sequence[int]) -> Iterator[C
     """A bar on a terminal, a line for each run that ended elsewhere; both on stderr."""
     names = [f"{policy.name}, seed {seed}" for seed in seeds for policy in policies]
     shares = [0.0] * len(names)
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         began = time.monotonic()
 
         def line(index: int, share: float) -> None:
             if share >= 1.0 > shares[index]:
-                click.echo(f"{time.monotonic() - began:6.1f} s  {clean(names[index])}: done", err=True)
+                _tell(f"{time.monotonic() - began:6.1f} s  {clean(names[index])}: done")
             shares[index] = max(shares[index], share)
 
         yield line
@@ -279,23 +315,45 @@ def _object(value: object) -> dict[str, object]:
     return value
 
 
-def _check_writable(path: Path) -> None:
+def _check_folder() -> None:
+    """The present folder may have been removed; processes cannot be started in it."""
+    try:
+        Path.cwd()
+    except OSError:
+        raise ConfigError("the present folder is not there any more; change to another") from None
+
+
+def _check_writable(path: Path, inputs: Sequence[str | None]) -> None:
     """Before the run, not after an hour of it."""
-    folder = path.parent
-    if path.is_dir():
-        raise ConfigError(f"--html {path}: that is a folder; name a file in it")
-    if not folder.is_dir():
-        raise ConfigError(f"--html {path}: no folder {folder}; make it first")
-    target = path if path.exists() else folder
-    if not os.access(target, os.W_OK):
+    if str(path) == "-":
+        raise ConfigError("--html -: the report is not printed; name a file")
+    try:
+        # Where a link leads is what is written.
+        target = path.resolve()
+        folder = target.parent
+        if target.is_dir():
+            raise ConfigError(f"--html {path}: that is a folder; name a file in it")
+        if not folder.is_dir():
+            raise ConfigError(f"--html {path}: no folder {folder}; make it first")
+        if target.exists() and not target.is_file():
+            raise ConfigError(f"--html {path}: not a plain file; name another")
+        if any(one and target == Path(one).resolve() for one in inputs):
+            raise ConfigError(f"--html {path}: that is read by this run; name another file")
+        len_ok = len(os.fsencode(target.name)) <= os.pathconf(folder, "PC_NAME_MAX")
+        writable = os.access(target if target.exists() else folder, os.W_OK)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ConfigError(f"--html {path}: cannot be written: {error}") from None
+    if not (writable and len_ok):
         raise ConfigError(f"--html {path}: cannot be written; name another file")
 
 
-def _write_html(study: Study, path: Path) -> None:
+def _write_html(study: Study, path: Path) -> str:
+    """What went wrong, "" where it is written."""
     from slurm_lifecycle.simulation.report.page import render_report
 
     made_at = time.strftime("%Y-%m-%d %H:%M")
     try:
         path.write_text(render_report(study, made_at), encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"--html {path}: cannot be written: {error.strerror}") from None
+        return f"--html {path}: cannot be written: {error.strerror}"
+    return ""

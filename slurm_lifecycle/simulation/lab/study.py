@@ -2,7 +2,9 @@
 
 import contextlib
 import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -119,13 +121,27 @@ def _run(task: Task, tell: Callable[[float], None], stopped: Callable[[], bool])
 
 # ---------------------------------------------------------------- several processes
 
+# What a terminal, `timeout` or a service manager sends to the whole group of processes.
+_TO_THE_GROUP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _shared: dict[str, Any] = {}
+_at_work = threading.Lock()
 
 
 def _begin_worker(progress: "Queue[tuple[int, float]]", stop: Event) -> None:
-    """In each worker: Ctrl-C reaches the whole group of processes, and only the first one decides."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """In each worker: only the first process decides what a signal to all of them means."""
+    for kind in _TO_THE_GROUP:
+        signal.signal(kind, signal.SIG_IGN)
     _shared["progress"], _shared["stop"] = progress, stop
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would wait for tasks for ever; what is under way cleans up first."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        with _at_work:
+            os._exit(1)
 
 
 def _work(task: Task) -> RunResult | None:
@@ -135,28 +151,45 @@ def _work(task: Task) -> RunResult | None:
     def stopped() -> bool:
         return bool(stop.is_set()) or (parent is not None and not parent.is_alive())
 
-    if stopped():
-        return None
-    return _run(task, lambda share: progress.put((task.index, share)), stopped)
+    with _at_work:
+        if stopped():
+            return None
+        return _run(task, lambda share: progress.put((task.index, share)), stopped)
+
+
+@contextlib.contextmanager
+def _signals_held() -> Iterator[None]:
+    """Processes started within inherit the mask: a signal that meets one before it is ready waits there."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _TO_THE_GROUP)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _together(tasks: Sequence[Task], jobs: int, tell: OnProgress, stop: Stop) -> list[RunResult]:
     # Spawned, not forked: a worker begins with nothing of its parent's threads, terminal or files.
     context = multiprocessing.get_context("spawn")
-    progress: Queue[tuple[int, float]] = context.Queue()
-    ending = context.Event()
+    # This starts the process that removes semaphores in the end, too.
+    with _signals_held():
+        progress: Queue[tuple[int, float]] = context.Queue()
+        ending = context.Event()
     stop.told.append(ending.set)
     if stop.wanted:
         ending.set()
     with ProcessPoolExecutor(
         min(jobs, len(tasks)), mp_context=context, initializer=_begin_worker, initargs=(progress, ending)
     ) as pool:
-        waiting = {pool.submit(_work, task) for task in tasks}
+        with _signals_held():
+            waiting = {pool.submit(_work, task) for task in tasks}
         try:
             runs = [
                 run for done in _as_they_end(waiting, progress, tell) if (run := done.result()) is not None
             ]
         except BrokenProcessPool:
+            # The pool sends SIGTERM, which they leave to their parent.
+            for worker in multiprocessing.active_children():
+                worker.kill()
             raise ConfigError(
                 "a process of the study was killed, for want of memory? Take fewer --jobs"
             ) from None

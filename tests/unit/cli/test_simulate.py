@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -121,11 +122,16 @@ def test_a_report_is_written(tiny: str, tmp_path: Path) -> None:
         (("--site", "/nonexistent/site.toml"), "/nonexistent/site.toml: no such file"),
         (("--days", "0"), "--days: 0 is not between"),
         (("--days", "nan"), "--days: nan is not between"),
-        (("--days", "1e9"), "--days: 1e+09 is not between"),
+        (("--days", "1e9"), "--days: 1000000000 is not between"),
         (("--days", "400", "--seeds", "1000"), "node-days; at most"),
         (("--html", "/nonexistent/r.html"), "no folder /nonexistent"),
         (("--html", "/"), "that is a folder"),
         (("--rates-from-store",), "/nonexistent.toml: no such file"),
+        (("--scenario", ""), "scenario '': no such name"),
+        (("--days", "400.0001"), "400.0001 is not between"),
+        (("--html", "-"), "the report is not printed"),
+        (("--html", "/dev/full"), "not a plain file"),
+        (("--html", "/tmp/" + "x" * 300), "--html /tmp/xxx"),
     ],
 )
 def test_wrong_use_is_one_line_and_exit_2(arguments: tuple[str, ...], told: str) -> None:
@@ -170,6 +176,129 @@ def test_a_store_with_too_little_in_it_is_refused(site: Site, tiny: str) -> None
     said = site.run("simulate", "--site", tiny, "--rates-from-store")
     assert said.exit_code == 2
     assert "the store holds 0 incidents" in said.stderr
+
+
+def test_a_report_never_takes_the_place_of_what_is_read(tiny: str, tmp_path: Path) -> None:
+    before = Path(tiny).read_text(encoding="utf-8")
+    link = tmp_path / "link.html"
+    link.symlink_to(tiny)
+    for target in (tiny, str(link)):
+        said = simulate("--site", tiny, "--policy", "full", "--html", target)
+        assert said.exit_code == 2
+        assert "that is read by this run" in said.stderr
+    assert Path(tiny).read_text(encoding="utf-8") == before
+
+
+def test_a_link_that_leads_nowhere_is_found_before_the_run(tiny: str, tmp_path: Path) -> None:
+    link = tmp_path / "link.html"
+    link.symlink_to(tmp_path / "nowhere" / "r.html")
+    said = simulate("--site", tiny, "--html", str(link))
+    assert said.exit_code == 2
+    assert "nowhere; make it first" in said.stderr
+    assert "done" not in said.stderr
+
+
+def test_a_report_that_cannot_be_written_in_the_end_costs_no_result(
+    tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, *_: object, **__: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    said = simulate("--site", tiny, "--policy", "full", "--html", str(tmp_path / "r.html"), "--json")
+    assert said.exit_code == 2
+    assert json.loads(said.stdout)["runs"]
+    assert "cannot be written: No space left on device" in said.stderr
+
+
+def test_rates_at_which_no_run_ends_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "hot.toml"
+    path.write_text("nodes = 20000\ndays = 20\n[failures]\nscale = 10000.0\n", encoding="utf-8")
+    said = simulate("--site", str(path))
+    assert said.exit_code == 2
+    assert "hot: failures: " in said.stderr
+    assert said.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("redirect", "code", "printed"),
+    [
+        (">&-", 0, ""),
+        ("2>&-", 0, "GPU-hours lost"),
+        ("2>/dev/full", 0, "GPU-hours lost"),
+        (">/dev/full", 2, "the results cannot be printed: No space left on device"),
+    ],
+)
+def test_outputs_that_are_closed_or_full(tiny: str, redirect: str, code: int, printed: str) -> None:
+    run = f"{sys.executable} -c 'from slurm_lifecycle.cli.main import main; main()' simulate"
+    said = subprocess.run(
+        ["bash", "-c", f"{run} --site {tiny} --policy full {redirect}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert said.returncode == code
+    assert printed in said.stdout + said.stderr
+    assert "Traceback" not in said.stderr
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_folder_that_was_removed_meanwhile(tiny: str, tmp_path: Path, jobs: str) -> None:
+    run = f"{sys.executable} -c 'from slurm_lifecycle.cli.main import main; main()' simulate"
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    said = subprocess.run(
+        ["bash", "-c", f"rmdir {gone}; {run} --site {tiny} --policy full --seeds 2 --jobs {jobs}"],
+        cwd=gone,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert said.returncode == 2
+    assert "the present folder is not there any more" in said.stderr
+    assert "Traceback" not in said.stderr
+
+
+def started(tiny: str, *options: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", "from slurm_lifecycle.cli.main import main; main()", "simulate"]
+    return subprocess.Popen(
+        [*command, "--site", tiny, "--days", "100", "--seeds", "200", "--jobs", "2", *options],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("after_s", [0.8, 1.1, 2.0])
+def test_a_signal_to_all_processes_while_they_start_or_run(
+    tiny: str, kind: signal.Signals, after_s: float
+) -> None:
+    with started(tiny, "--json") as process:
+        time.sleep(after_s)
+        os.killpg(process.pid, kind)
+        out, err = process.communicate(timeout=60)
+    # Before the run has begun it ends as every process does.
+    assert process.returncode in {128 + kind, -kind}
+    assert "Traceback" not in err
+    assert "killed" not in err
+    if process.returncode > 0 and out:
+        assert json.loads(out)["partial"] is True
+
+
+def test_workers_end_with_a_parent_that_was_killed(tiny: str) -> None:
+    with started(tiny) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().endswith(": done\n")
+        process.kill()
+        # Its workers hold the same pipes: this ends when they have.
+        process.communicate(timeout=60)
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
