@@ -71,3 +71,10 @@ def test_the_command_ends_with_one_line_of_counts(capsys: pytest.CaptureFixture[
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("seeds=2 ")
     assert " violations=0 judged: " in line
+
+
+@pytest.mark.parametrize("arguments", [["--seeds", "0"], ["--seeds", "3", "--jobs", "0"], ["--seeds", "x"]])
+def test_a_run_of_nothing_is_wrong_use(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2

@@ -183,6 +183,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--happenings", action="store_true", help="also count what happened and went wrong")
     asked = parser.parse_args(argv)
+    if asked.seeds < 1 or asked.jobs < 1:
+        parser.error("--seeds and --jobs must be at least 1: a run of nothing shows nothing")
     quiet()
     totals, stopped = Totals(), False
     try:
