@@ -200,18 +200,18 @@ class Memory(Oracle):
     def __init__(self, facts: Facts) -> None:
         """No case is known."""
         super().__init__(facts)
-        self._class: dict[str, str] = {}
+        self._began: dict[str, tuple[str, str]] = {}
 
     def wrote(self) -> None:
-        """The class with which each case began."""
+        """The fault with which each case began; another one may take its place in it."""
         for case in self.facts.journal.open_cases().values():
-            self._class.setdefault(case.id, case.fault_class)
+            self._began.setdefault(case.id, (case.fault_class, case.component))
 
     def sends(self, call: Call) -> None:
         """At each repair: what the node's history demands."""
         case = self.facts.journal.open_cases().get(call.node)
         one_shot = call.what in DISRUPTIVE or call.what == "ticket"
-        if not one_shot or case is None or self._class.get(case.id) != case.fault_class:
+        if not one_shot or case is None or self._began.get(case.id) != (case.fault_class, case.component):
             return
         path = [
             rule.rung.value

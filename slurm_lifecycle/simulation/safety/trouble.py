@@ -37,6 +37,8 @@ STRENGTHS: Mapping[str, tuple[float, ...]] = {
 # A hung slurmctld carries a request out when it wakes up, its client long gone (measured on 22.05). The
 # daemon counts on 120 s being far longer than that.
 LATE_S = (0.5, 2.0, 10.0, 60.0)
+# The daemon counts on a read being of the last minute or two: after a long outage it is a fresh one.
+OLD_AT_MOST_S = 60.0
 SLOW_S = (0.2, 1.0, 5.0)
 
 
@@ -134,7 +136,8 @@ class TroubledSlurm:
         self._timeline = timeline
         self._troubles = troubles
         self._watcher = watcher
-        self._observing = False
+        self._observing = self._may_be_old = False
+        self._last_at = -OLD_AT_MOST_S
         self._last_nodes: Mapping[str, NodeView] | None = None
         self._last_jobs: tuple[JobView, ...] | None = None
         self._last_reservations: Mapping[str, ReservationView] | None = None
@@ -175,8 +178,10 @@ class TroubledSlurm:
         """All nodes, now and then as they were at the last read."""
         self._asked("read nodes")
         self._observing = True
-        self.old_read = self._last_nodes is not None and self._troubles.strikes("old nodes")
+        self._may_be_old = self._timeline.now - self._last_at <= OLD_AT_MOST_S
+        self.old_read = self._may_be_old and self._troubles.strikes("old nodes")
         if not self.old_read:
+            self._last_at = self._timeline.now
             found = self._inner.nodes()
             if self.odd or self.unreadable or self.moved:
                 found = {name: self._shown(view) for name, view in found.items()}
@@ -189,7 +194,7 @@ class TroubledSlurm:
     def jobs(self) -> tuple[JobView, ...]:
         """All jobs, now and then as they were at the last read."""
         self._asked("read jobs")
-        if self._last_jobs is not None and self._troubles.strikes("old jobs"):
+        if self._last_jobs is not None and self._may_be_old and self._troubles.strikes("old jobs"):
             self.old_read = True
         else:
             self._last_jobs = self._inner.jobs()
@@ -200,7 +205,8 @@ class TroubledSlurm:
         """All reservations; only the read of the whole cluster is old at times, not the last look."""
         self._asked("read reservations")
         observing, self._observing = self._observing, False
-        if observing and self._last_reservations is not None and self._troubles.strikes("old reservations"):
+        old = observing and self._may_be_old and self._last_reservations is not None
+        if old and self._troubles.strikes("old reservations"):
             self.old_read = True
         else:
             self._last_reservations = self._inner.reservations()

@@ -128,6 +128,7 @@ def test_late_request_that_slurm_refuses_then_is_no_effect() -> None:
 )
 def test_old_reads_show_what_the_last_one_showed(kind: str, read: Callable[[TroubledSlurm], object]) -> None:
     place = Place(kind)
+    place.slurm.nodes()
     before = read(place.slurm)
     place.fleet.ctld.update_node("n1", "DRAIN", "fan noise")
     place.slurm.nodes()
@@ -348,3 +349,12 @@ def test_clock_that_steps_is_not_believed_and_put_right_at_a_restart() -> None:
     place.pass_time(10.0)
     assert clock.now() == place.fleet.timeline.now + 3.0
     assert wall.daemon_clock().now() == place.fleet.timeline.now
+
+
+def test_what_is_older_than_a_minute_is_not_shown_again() -> None:
+    place = Place("old nodes")
+    place.slurm.nodes()
+    place.fleet.ctld.update_node("n1", "DRAIN", "fan noise")
+    place.pass_time(61.0)
+    assert "DRAIN" in place.slurm.nodes()["n1"].state
+    assert not place.slurm.old_read
