@@ -68,12 +68,16 @@ class Hands:
         self._note(node, f"a person sets {state}")
         for told in self.before_return:
             told(node)
+        # Before: State=IDLE puts it into service at once.
+        repair = self._facts.repairs.pop(node, None)
         with contextlib.suppress(SlurmRefused):
             self._ctld.update_node(node, state)
         view = self._facts.view(node)
         if view is not None and "DRAIN" not in view.state:
             # One that is DOWN still goes back by itself once it answers, as ReturnToService has it.
             self._facts.person_returns(node)
+        elif repair is not None:
+            self._facts.repairs[node] = repair
 
     def reboot(self, node: str, *, asap: bool, nextstate: str) -> None:
         """A person reboots the node by Slurm."""
