@@ -1,6 +1,7 @@
 """What became of attempts that were sent: judged by what was read after they were, never by the reply."""
 
 from slurm_lifecycle.core.draft import Draft
+from slurm_lifecycle.core.formats import tells_of_a_reboot
 from slurm_lifecycle.core.ladder import permission
 from slurm_lifecycle.core.model import Attempt, AttemptOutcome, NodeView, ProvisionState, Rung, Step
 from slurm_lifecycle.core.ownership import REBOOT_TOKENS, is_drained, reboot_under_way, understood
@@ -70,12 +71,14 @@ def _never_sent(draft: Draft, attempt: Attempt, view: NodeView) -> bool:
     long afterwards shows neither, and still lives in the old boot, never got one. The time is for a request
     that a slurmctld which hung carries out late (measured: also after the client was killed). The verdict
     alone does not tell the boot: after one in which the agent did not start, that of the boot before stands.
+    A node that is down may be so by that very reboot; its reason tells, since it was written anew before.
     """
     verdict = draft.verdict(view)
     return (
         not attempt.sent
         and draft.now - attempt.created_at >= UNSENT_AFTER_S
-        and not view.state & REBOOT_TOKENS
+        and not view.state & (REBOOT_TOKENS | {"DOWN", "NOT_RESPONDING"})
+        and not tells_of_a_reboot(view.reason)
         and verdict is not None
         and verdict.boot_id == attempt.boot_before
         and (view.boot_time_s is None or view.boot_time_s <= attempt.created_at)

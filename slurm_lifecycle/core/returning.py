@@ -121,25 +121,45 @@ def _failed(draft: Draft, incident: Incident, view: NodeView, verdict: Verdict) 
     draft.move(incident, Step.REPAIRING, why, draft.policy.verify_deadline_s, **changes)
 
 
-def _check_again(draft: Draft, incident: Incident, view: NodeView) -> None:
+def _check_again(draft: Draft, incident: Incident, why: str, **changes: object) -> None:
     draft.move(
         incident,
         Step.VERIFYING,
-        f"Slurm took the node out again: {view.reason[:80]}",
+        why,
         draft.policy.verify_deadline_s,
         verify_since=None,
         verify_runs=incident.verify_runs + 1,
         drain_confirmed=False,
+        **changes,
     )
 
 
 def count_service(draft: Draft, incident: Incident, view: NodeView) -> Incident:
     """Begin to count anew where the node is out again: it is seen in service so many times in a row."""
-    fence = draft.fence_of(incident.id)
-    fenced = fence is not None and fence.name in draft.fleet.observation.reservations
-    if incident.service_ticks and (fenced or is_out(view)):
+    if incident.service_ticks and (_fenced(draft, incident) or is_out(view)):
         return draft.put_incident(update(incident, service_ticks=0))
     return incident
+
+
+def _fenced(draft: Draft, incident: Incident) -> bool:
+    fence = draft.fence_of(incident.id)
+    return fence is not None and fence.name in draft.fleet.observation.reservations
+
+
+def _booted_on_its_way(draft: Draft, incident: Incident, view: NodeView) -> bool:
+    """A node that booted after its checks, and is not in service yet, is checked again, twice at most."""
+    verdict = draft.verdict(view)
+    kept = bool(view.state & {"DRAIN", "DOWN"}) or _fenced(draft, incident)
+    newer = view.boot_time_s is not None and view.boot_time_s > incident.step_since
+    spoke = verdict is not None and verdict.boot_id != incident.verify_boot and bool(incident.verify_boot)
+    if incident.lifted or not kept or not (newer or spoke):
+        return False
+    if incident.verify_runs < MAX_VERIFY_RUNS:
+        over = incident.boot_before if spoke else incident.verify_boot
+        _check_again(draft, incident, "it booted after its checks", boot_before=over)
+    else:
+        draft.hold(view.name, "returning: it booted after its checks, and again: a person has to look")
+    return True
 
 
 def returning(draft: Draft, incident: Incident, view: NodeView) -> None:
@@ -164,6 +184,8 @@ def returning(draft: Draft, incident: Incident, view: NodeView) -> None:
             incident, Step.HELD, "not in service by the deadline", hold="return", note="return timed out"
         )
         return
+    if _booted_on_its_way(draft, incident, view):
+        return
     if view.state & {"DRAIN", "DOWN"}:
         why_not = draft.not_allowed(view, "return")
         if (
@@ -173,7 +195,7 @@ def returning(draft: Draft, incident: Incident, view: NodeView) -> None:
         ):
             # 22.05: a slurmd answer between REBOOT_ISSUED and the node's death ends the reboot for Slurm;
             # the boot itself is then "unexpected", and takes the node DOWN after it was undrained.
-            _check_again(draft, incident, view)
+            _check_again(draft, incident, f"Slurm took the node out again: {view.reason[:80]}")
         elif draft.owner(view) is not Owner.OURS:
             draft.hold(view.name, "returning: the drain is not ours any more")
         elif why_not:

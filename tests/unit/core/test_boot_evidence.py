@@ -82,3 +82,18 @@ def test_node_under_our_fence_is_drained_again_though_no_more_nodes_may_be_out()
     world.tick(3)
     assert len(world.sent(Drain, "n3")) == drains + 1
     assert "DRAIN" in world.nodes["n3"].state
+
+
+def test_node_that_its_unmarked_reboot_took_down_is_not_taken_for_one_that_got_none() -> None:
+    for token, tail in (
+        ("DOWN", " : reboot issued : reboot timed out"),
+        ("NOT_RESPONDING", ""),
+        ("IDLE", " : reboot issued"),
+    ):
+        world = World()
+        world.lose = lambda action: isinstance(action, StartAttempt)
+        world.fault("n3", "XID79")
+        world.run_until(lambda w: bool(w.sent(StartAttempt, "n3")))
+        world.set_state("n3", token, reason=world.nodes["n3"].reason + tail)
+        world.run_until(lambda w: w.records.attempts[0].outcome is not None)
+        assert world.records.attempts[0].outcome is AttemptOutcome.AMBIGUOUS, token

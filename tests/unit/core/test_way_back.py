@@ -38,6 +38,52 @@ def test_checks_begin_anew_where_the_node_has_booted_between_two_ticks() -> None
     assert world.closed("n3").outcome == "returned"
 
 
+def boots_by_itself(world: World) -> None:
+    world.boots["n3"] += 1
+    world.nodes["n3"] = replace(world.nodes["n3"], boot_time_s=world.now)
+    world.say("n3")
+
+
+def comes_to_its_return(world: World) -> None:
+    world.fault("n3", "XID79")
+    world.run_until(lambda w: w.step("n3") is Step.VERIFYING)
+    world.run_until(lambda w: w.step("n3") is Step.RETURNING)
+
+
+def test_node_that_boots_on_its_way_back_is_checked_again() -> None:
+    for undrained in (False, True):
+        world = World()
+        comes_to_its_return(world)
+        if undrained:
+            world.lose = lambda action: isinstance(action, RemoveFence)
+            world.run_until(lambda w: "DRAIN" not in w.nodes["n3"].state)
+            world.tick()
+        world.now += 2
+        boots_by_itself(world)
+        world.lose = lambda action: False
+        world.tick()
+        assert world.step("n3") is Step.VERIFYING, undrained
+        assert world.reservations
+        world.run_until(lambda w: w.step("n3") is None)
+        assert world.closed("n3").outcome == "returned"
+
+
+def test_node_that_boots_on_its_way_back_again_and_again_is_a_persons_matter() -> None:
+    world = World()
+    for _ in range(3):
+        if world.incident("n3") is None:
+            comes_to_its_return(world)
+        else:
+            world.run_until(lambda w: w.step("n3") is Step.RETURNING)
+        world.now += 2
+        boots_by_itself(world)
+        world.tick()
+    assert world.step("n3") is Step.RETURNING
+    world.run_until(lambda w: w.step("n3") is Step.HELD)
+    assert world.incident("n3").hold == "return"  # type: ignore[union-attr]
+    assert world.reservations
+
+
 def test_lifted_code_lifts_no_other_fault() -> None:
     world = World()
     world.fault("n3", "DRIVER_MISMATCH", component="-", cured_by="never")
