@@ -17,7 +17,7 @@ from slurm_lifecycle.core.fault_catalog import fault_for
 from slurm_lifecycle.core.formats import tells_of_a_reboot
 from slurm_lifecycle.core.ladder import TICKET_RUNGS
 from slurm_lifecycle.core.model import Attempt, AttemptOutcome, Incident, NodeView, Owner, Rung
-from slurm_lifecycle.core.ownership import UNREADABLE, is_drained, owner_of, understood
+from slurm_lifecycle.core.ownership import UNREADABLE, is_drained, owner_of, reboot_under_way, understood
 from slurm_lifecycle.core.plan import (
     Action,
     CreateFence,
@@ -198,6 +198,9 @@ class Executor:
         view = self._fresh(action.node)
         if owner_of(view, self._policy) is not Owner.OURS:
             raise Skipped(f"the drain of {action.node} is not ours any more: {view.reason[:80]!r}")
+        if reboot_under_way(view):
+            # Slurm would put it into service in the middle of it (measured).
+            raise Skipped(f"a reboot of {action.node} has begun meanwhile")
         if "DOWN" in view.state:
             self._ports.slurm.resume(action.node)
         else:
