@@ -162,6 +162,8 @@ def _resume_for_undrain() -> Mapping[tuple[Any, str], Any]:
         view = self._fresh(action.node)
         if ownership.owner_of(view, self._policy) is not Owner.OURS:
             raise executor.Skipped("not ours")
+        if ownership.reboot_under_way(view):
+            raise executor.Skipped("a reboot")
         self._ports.slurm.resume(action.node)
 
     return {(executor.Executor, "_undrain"): _undrain}

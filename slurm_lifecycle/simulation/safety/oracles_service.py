@@ -23,16 +23,13 @@ class Checked(Oracle):
         self._repaired: set[str] = set()
         self._told: set[str] = set()
         self._verified_from: dict[str, float] = {}
-        self._spoke_late: set[str] = set()
         self._reads, self._read_at, self._blind_until = 0, facts.now, 0.0
 
     def wrote(self) -> None:
         """Since when each case is being verified."""
         for case in self.facts.journal.open_cases().values():
-            if case.step == "verifying" and self._verified_from.get(case.id) != case.step_since:
+            if case.step == "verifying":
                 self._verified_from[case.id] = case.step_since
-                silent = self.facts.agent_is_silent(case.node, unless=case.boot_before)
-                (self._spoke_late.add if silent else self._spoke_late.discard)(case.id)
 
     def ticked(self, tick: TickFacts) -> None:
         """Whether the daemon saw the fleet; a break in what a node says while it did not is nothing to it."""
@@ -56,11 +53,10 @@ class Checked(Oracle):
         if not repaired and not case.boot_before:
             # Nothing was done to it: an agent that did not start cannot be told from one without news.
             return
-        silent = case.id in self._spoke_late
-        silent = silent or self.facts.agent_is_silent(call.node, unless=case.boot_before)
+        silent = self.facts.agent_is_silent(call.node, unless=case.boot_before)
         blind = self.facts.now - self._blind_until < self.facts.policy.verify_settle_s + self.facts.slack_s
         if silent or blind:
-            # Nor can one that did not start, or had not yet, in a later boot than that of the repair.
+            # Nor can one that did not start in a later boot than that of the repair.
             self.facts.repairs.pop(call.node, None)
             return
         if call.node not in self.facts.machines or not self.facts.machines.responds(call.node):
