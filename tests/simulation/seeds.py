@@ -14,6 +14,12 @@ FOUND: tuple[tuple[int, str], ...] = (
     (187, "an unreadable node in work gave its partition's place away"),
     (34, "a fence that a hung slurmctld made after its case was closed stood for ever"),
     (1085, "a lifted code lifted a new fault of another code with it"),
+    (421, "a ticket that was not sent was sent although the configuration forbade it by then"),
+    (2202, "a node that rebooted by itself while its checks settled went back without new ones"),
+    (2275, "a case was closed on two sightings in service between which the node was out"),
+    (1244, "a reboot that took its node down, and was not marked, counted as never sent"),
+    (1373, "a node that booted after its checks, before its drain was lifted, went back on them"),
+    (1626, "a drain was lifted in the middle of a reboot that a person had begun after the tick's read"),
     (20370, "a verdict of the boot before counted towards the settling time of this one"),
     (20494, "a reason was written anew before a second reboot where drains were not allowed"),
 )
