@@ -183,11 +183,11 @@ def _history(context: CliContext) -> History:
 
     with context.store() as store:
         incidents = store.incidents(limit=1_000_000)
-        statuses, tick = store.node_statuses(), store.last_tick()
-        ended = max((one.opened_at for one in incidents), default=0.0) if tick is None else tick.at
-        seen = [found[1] for one in statuses[:500] if (found := store.node_status(one.node)) is not None]
-    began = min([one.opened_at for one in incidents] + seen, default=ended)
-    history = history_of(incidents, len(statuses), max(began, ended - _KEPT_S), ended)
+        nodes, since, tick = len(store.node_statuses()), store.watched_since(), store.last_tick()
+    opened = [one.opened_at for one in incidents]
+    ended = max(opened, default=0.0) if tick is None else tick.at
+    began = min(opened if since is None else [*opened, since], default=ended)
+    history = history_of(incidents, nodes, max(began, ended - _KEPT_S), ended)
     rest = ", ".join(f"{code} {count}" for code, count in history.left_out.items())
     click.echo(
         f"rates from {history.counted} incidents in {history.node_days:,.0f} node-days"

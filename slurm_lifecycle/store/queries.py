@@ -52,6 +52,14 @@ class StoreQueries:
             ).one_or_none()
         return None if row is None else (rows.STATUS.decode(row[:-1]), float(row[-1]))
 
+    def watched_since(self) -> float | None:
+        """The oldest moment since which a node has the status that it has; None where no node was seen."""
+        with reading(self._engine, self.path) as connection:
+            since: float | None = connection.execute(
+                sa.select(sa.func.min(schema.node_status.c.since))
+            ).scalar_one()
+        return since
+
     def incidents(
         self, limit: int = 100, node: str | None = None, open_only: bool = False
     ) -> tuple[Incident, ...]:
