@@ -192,9 +192,6 @@ class RealRig:
     def prolog_fails(self, node: str, *, drains_as: str = "") -> None:
         self.cluster.fail_prolog(node, drains_as)
 
-    def prolog_works(self, node: str) -> None:
-        self.cluster.fail_prolog(node, None)
-
     # ------------------------------------------------------------ between tests
 
     def restore(self) -> None:

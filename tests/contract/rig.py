@@ -216,9 +216,6 @@ class Rig(Protocol):
     def prolog_fails(self, node: str, *, drains_as: str = "") -> None:
         """From now on the prolog exits 1 there; with a text, it drains the node with that text first."""
 
-    def prolog_works(self, node: str) -> None:
-        """From now on the prolog exits 0 there."""
-
 
 # ---------------------------------------------------------------- looks that the suites share
 

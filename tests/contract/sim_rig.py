@@ -299,6 +299,3 @@ class SimRig:
     def prolog_fails(self, node: str, *, drains_as: str = "") -> None:
         machine = self.side.machines[node]
         machine.prolog_fails, machine.drains_as = True, drains_as
-
-    def prolog_works(self, node: str) -> None:
-        self.side.machines[node].prolog_fails = False

@@ -1,6 +1,5 @@
 """A world of the safety suite: a small random fleet, the real daemon on it, and all that goes wrong."""
 
-import shutil
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -52,7 +51,7 @@ class World:
         rng: what happens and when.
         resting: faults have stopped.
         happened: how often each kind of happening took place.
-        ticks, failed_ticks, restarts: of the daemon.
+        ticks: of the daemon.
     """
 
     def __init__(self, seed: int, folder: Path) -> None:
@@ -66,7 +65,7 @@ class World:
         self.happened: dict[str, int] = {}
         self.last_kind: dict[str, tuple[str, str]] = {}
         self.resting = False
-        self.ticks = self.failed_ticks = self.restarts = 0
+        self.ticks = 0
         self.trace = Trace()
         self.fleet = Fleet(draws.fleet, seed)
         self.timeline, self.ctld = self.fleet.timeline, self.fleet.ctld
@@ -195,7 +194,6 @@ class World:
 
     def restart(self, policy: Policy | None = None) -> None:
         """The daemon starts anew, after its death or with another configuration."""
-        self.restarts += 1
         self.note("", "the daemon starts")
         self.daemon.restart(policy)
         self.facts.policy = self.daemon.policy
@@ -219,7 +217,6 @@ class World:
             self.note("", f"no tick: {problem}")
         except Exception as defect:
             error = f"a tick ended by a defect: {type(defect).__name__}: {defect}"
-        self.failed_ticks += result is None
         self._trace_tick(result)
         fresh = not self.slurm.old_read
         self.judges.ticked(TickFacts(result, error, fresh))
@@ -254,8 +251,3 @@ def _said(incident: Incident) -> str:
     rung = incident.rung.value if incident.rung is not None else "-"
     words = f"{incident.id} {incident.code} {incident.step.value} {rung}"
     return f"{words} {incident.hold}{incident.outcome} {incident.note}".rstrip()
-
-
-def remove(folder: Path) -> None:
-    """A world's files are not needed any more."""
-    shutil.rmtree(folder, ignore_errors=True)

@@ -157,7 +157,6 @@ class Job:
         "spec",
         "started_at",
         "state",
-        "submitted_at",
         "view",
     )
 
@@ -168,7 +167,6 @@ class Job:
         self.state = "PENDING"
         self.nodes: tuple[str, ...] = ()
         self.restarts = 0
-        self.submitted_at = now
         self.started_at: float | None = None
         self.begin_at = now
         self.reason = "JobHeldUser" if spec.held else ""
