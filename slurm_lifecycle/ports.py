@@ -4,10 +4,18 @@ Writes raise `TransientError` (nothing happened), `PermanentError` (refused) or 
 have happened). Every call is bounded in time by its adapter.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from slurm_lifecycle.core.machine import (
+    BmcLogEntry,
+    HealthReport,
+    Inventory,
+    MachineCommand,
+    MachineReading,
+    StepOutcome,
+)
 from slurm_lifecycle.core.model import (
     AttemptOutcome,
     Identity,
@@ -99,14 +107,67 @@ class Slurm(Protocol):
         """slurmctld's configuration as `scontrol show config` prints it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What came of sending one command to one BMC; `detail` is one line."""
+
+    outcome: StepOutcome
+    detail: str = ""
+
+
+class Bmc(Protocol):
+    """The BMCs of the fleet. Reads and sends are many at once, and bounded as a whole by their deadline.
+
+    A BMC whose serial number is not the one on record, or that has none on record, is never sent anything:
+    the adapter looks right before it sends, whoever asks.
+    """
+
+    def read(self, nodes: Collection[str], deadline_s: float) -> Mapping[str, MachineReading]:
+        """Power, serial and boot override, read now; every node has an entry, never raises."""
+
+    def send(self, commands: Mapping[str, MachineCommand], deadline_s: float) -> Mapping[str, Sent]:
+        """Send one command a node, each at most once; every node has an entry, never raises.
+
+        What is not known to have been refused by the deadline is ambiguous.
+        """
+
+
+class MachineHealth(Protocol):
+    """Out-of-band health, polled in the background."""
+
+    def reports(self) -> Mapping[str, HealthReport]:
+        """The latest report of each node that has a BMC; returns at once."""
+
+
+class MachineDetails(Protocol):
+    """What only a ticket, a bring-up or a person asks for; slow (minutes on some BMCs)."""
+
+    def inventory(self, node: str) -> Inventory:
+        """All parts; never raises for the BMC's own failures, `problem` says what is missing."""
+
+    def log(self, node: str, limit: int) -> tuple[BmcLogEntry, ...]:
+        """The newest entries of the event log, newest first.
+
+        Raises:
+            TransientError: it could not be read.
+        """
+
+
 class Provisioner(Protocol):
-    """Reimages nodes. Both calls are idempotent by `op_id`."""
+    """Reimages nodes. All calls are idempotent by `op_id`."""
 
     def start(self, node: str, image: str, op_id: str) -> None:
         """Begin to reimage; returns as soon as the work was accepted."""
 
     def poll(self, op_id: str, node: str) -> ProvisionStatus:
         """How the operation stands; never raises for a site's own failure, says UNKNOWN instead."""
+
+    def abort(self, op_id: str, node: str) -> None:
+        """The operation is not wanted any more (the next start is from disk); best effort, twice is once.
+
+        Raises:
+            BackendError: it could not be told.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +237,9 @@ class Store(Protocol):
 
     def resolve(self, op_id: str, outcome: AttemptOutcome, detail: str, now: float) -> None:
         """End an attempt at the edge (never sent, or refused); evidence ends the others by plan."""
+
+    def end_step(self, op_id: str, n: int, outcome: StepOutcome, detail: str, now: float) -> None:
+        """What came of sending one command of an attempt."""
 
     def add_request(self, verb: Verb, subject: str, actor: str, text: str, now: float) -> int:
         """Put a person's request into the inbox; returns its id."""

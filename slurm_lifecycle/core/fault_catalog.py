@@ -10,7 +10,7 @@ Where public tables disagree (64, 74, 109, 121) the safer choice is taken and ma
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Dict, Tuple
+from typing import Dict, Optional, Tuple
 
 
 class Level(Enum):
@@ -69,12 +69,14 @@ class Fault:
         fault_class: entry into the ladder.
         text: words for people, fit for a Slurm reason.
         clears: how it gets well again.
+        by: who drains for it, where it is not as its class says.
     """
 
     code: str
     fault_class: FaultClass
     text: str
     clears: ClearRule
+    by: Optional[DrainedBy] = None
 
     @property
     def level(self) -> Level:
@@ -84,7 +86,7 @@ class Fault:
     @property
     def drained_by(self) -> DrainedBy:
         """The class decides: hardware-certain ones at the node, those with a common cause by the daemon."""
-        return _DRAINED_BY[self.fault_class]
+        return self.by or _DRAINED_BY[self.fault_class]
 
 
 _DRAINED_BY: Dict[FaultClass, DrainedBy] = {
@@ -129,6 +131,11 @@ _XID_ROWS: Tuple[Tuple[int, FaultClass, str], ...] = (
 )
 
 
+def _oob(code: str, fault_class: FaultClass, text: str) -> Fault:
+    """What a BMC tells: attention at first; a site's policy says which of them drain, under its budget."""
+    return Fault(code, fault_class, text, ClearRule.CONDITION, DrainedBy.NOBODY)
+
+
 def _xid_fault(number: int, fault_class: FaultClass, text: str) -> Fault:
     quiet = fault_class in (FaultClass.APP, FaultClass.UNKNOWN)
     return Fault(f"XID{number}", fault_class, text, ClearRule.QUIET if quiet else ClearRule.BOOT)
@@ -157,6 +164,21 @@ _OTHER: Tuple[Fault, ...] = (
     Fault("FS_READONLY", FaultClass.SOFTWARE, "file system is read-only", ClearRule.CONDITION),
     Fault("FS_FULL", FaultClass.SOFTWARE, "file system is full", ClearRule.CONDITION),
     Fault("XID_UNKNOWN", FaultClass.UNKNOWN, "XID without a known action", ClearRule.QUIET),
+    # Out of band: about the BMC itself, which says nothing of the host behind it.
+    _oob("BMC_SILENT", FaultClass.UNKNOWN, "BMC does not answer"),
+    _oob("BMC_LOGIN", FaultClass.UNKNOWN, "BMC refuses its login or certificate"),
+    _oob("BMC_NONSENSE", FaultClass.UNKNOWN, "BMC answers nonsense"),
+    _oob("BMC_WRONG", FaultClass.UNKNOWN, "BMC is that of another machine"),
+    # Out of band: about the machine.
+    _oob("OOB_POWER_OFF", FaultClass.REBOOT, "power is off"),
+    _oob("OOB_PSU", FaultClass.HARDWARE, "power supply failed"),
+    _oob("OOB_FAN", FaultClass.HARDWARE, "fan failed"),
+    _oob("OOB_TEMP", FaultClass.HARDWARE, "temperature above its limit"),
+    _oob("OOB_GPU", FaultClass.HARDWARE, "BMC says that a GPU is not well"),
+    _oob("OOB_DIMM", FaultClass.HARDWARE, "BMC says that a memory module is not well"),
+    _oob("OOB_DRIVE", FaultClass.HARDWARE, "BMC says that a drive is not well"),
+    _oob("OOB_LOG", FaultClass.UNKNOWN, "critical entry in the event log"),
+    _oob("OOB_HEALTH", FaultClass.UNKNOWN, "BMC rolls its machine's health up as not well"),
     # Slurm's own reasons, adopted by the daemon.
     Fault("NO_RESPONSE", FaultClass.REBOOT, "node does not respond", ClearRule.CONDITION),
     Fault("SELF_REBOOT", FaultClass.TRANSIENT, "node rebooted by itself", ClearRule.CONDITION),
@@ -166,6 +188,8 @@ _OTHER: Tuple[Fault, ...] = (
     Fault("LAUNCH", FaultClass.TRANSIENT, "a job could not be launched", ClearRule.CONDITION),
     Fault("LOW_RESOURCE", FaultClass.REBOOT, "fewer resources than configured", ClearRule.CONDITION),
     Fault("BOOT_TIMEOUT", FaultClass.REBOOT, "a reboot timed out", ClearRule.CONDITION),
+    Fault("DECOMMISSION", FaultClass.REBOOT, "leaves the cluster for good", ClearRule.BOOT, DrainedBy.DAEMON),
+    Fault("LEMON", FaultClass.HARDWARE, "failed too often", ClearRule.BOOT, DrainedBy.DAEMON),
     Fault("MANUAL", FaultClass.REBOOT, "a person asked for a repair", ClearRule.BOOT),
     Fault("FOREIGN_TOOL", FaultClass.TRANSIENT, "drained by another health checker", ClearRule.CONDITION),
 )

@@ -25,7 +25,9 @@ _VERDICTS_KEPT = 32_768
 _NOT_IN_REASON = re.compile(r"[^A-Za-z0-9 ._:/+-]+")
 _VERDICT = re.compile(
     r"(?:^|; )slc1 (?P<boot>[0-9a-f-]{8,64}) (?P<seq>[0-9]{1,9}) (?P<level>ok|warn|drain)"
-    r" (?P<code>[A-Z0-9_]{1,40}|-) (?P<component>[A-Za-z0-9._:/+-]{1,80})$"
+    r" (?P<code>[A-Z0-9_]{1,40}|-) (?P<component>[A-Za-z0-9._:/+-]{1,80})"
+    # The marker of the node's last reimage; a node without one says nothing of it.
+    r"(?: img=(?P<image_op>[A-Za-z0-9][A-Za-z0-9._:-]{0,199}),(?P<image>[A-Za-z0-9._:/@+-]{1,200}))?$"
 )
 _MARK = re.compile(r" ?slc1\[([^\]\[]*)\]")
 _CLAIM = re.compile(r" ?slcd\[([^\]\[@:]*)@([^\]\[@:]*):([0-9]{1,9})\]")
@@ -75,6 +77,8 @@ def parse_verdict(extra: str) -> Verdict | None:
         level=Level(found["level"]),
         code="" if found["code"] == "-" else found["code"],
         component=found["component"],
+        image_op=found["image_op"] or "",
+        image=found["image"] or "",
     )
 
 

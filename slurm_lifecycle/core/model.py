@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from slurm_lifecycle.core.fault_catalog import FaultClass, Level
+from slurm_lifecycle.core.machine import AttemptStep, HealthReport, MachineReading
 
 
 class Owner(Enum):
@@ -85,13 +86,19 @@ class ProvisionState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a node says of itself, read from its Extra field."""
+    """What a node says of itself, read from its Extra field.
+
+    Attributes:
+        image_op, image: of the marker that its last reimage left on its disk; "" where there is none.
+    """
 
     boot_id: str
     seq: int
     level: Level
     code: str
     component: str
+    image_op: str = ""
+    image: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,14 +162,32 @@ class ProvisionStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class PhoneHome:
+    """A node told over the network, with its one-time token, that its image is on its disk."""
+
+    op_id: str
+    node: str
+    image: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
-    """Everything read from outside in one tick."""
+    """Everything read from outside in one tick.
+
+    Attributes:
+        provision: by operation, for reimages under way.
+        machines: by node, read in this tick, for nodes with a repair under way that goes through their BMC.
+        health: the latest out-of-band report by node; older than the tick.
+    """
 
     at: float
     nodes: Mapping[str, NodeView]
     jobs: tuple[JobView, ...] = ()
     reservations: Mapping[str, ReservationView] = field(default_factory=dict)
     provision: Mapping[str, ProvisionStatus] = field(default_factory=dict)
+    machines: Mapping[str, MachineReading] = field(default_factory=dict)
+    health: Mapping[str, HealthReport] = field(default_factory=dict)
 
 
 # ---------------------------------------------------------------- on record
@@ -339,6 +364,8 @@ class Records:
         incidents: open incidents by node.
         closed_incidents: those closed in the last 28 days.
         attempts: unresolved ones, those of open incidents, and all of the last 7 days.
+        steps: those of unresolved attempts and of open incidents, in order.
+        homes: nodes that phoned home, by the operation of an unresolved attempt.
         findings: open findings.
         fences: open fences by name.
         trips: open trips, and those that a person reset within the last day.
@@ -349,6 +376,8 @@ class Records:
     incidents: Mapping[str, Incident] = field(default_factory=dict)
     closed_incidents: tuple[Incident, ...] = ()
     attempts: tuple[Attempt, ...] = ()
+    steps: tuple[AttemptStep, ...] = ()
+    homes: Mapping[str, PhoneHome] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     fences: Mapping[str, Fence] = field(default_factory=dict)
     trips: tuple[Trip, ...] = ()

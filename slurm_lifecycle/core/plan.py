@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from slurm_lifecycle.core.machine import AttemptStep
 from slurm_lifecycle.core.model import Attempt, BreakerHit, Fence, Finding, Hold, Incident, Phase, Trip
 
 
@@ -70,6 +71,28 @@ class StartAttempt:
 
 
 @dataclass(frozen=True, slots=True)
+class SendStep:
+    """One-shot: one command of an attempt that goes step by step, to the node's BMC or its provisioner."""
+
+    attempt: Attempt
+    step: AttemptStep
+    fence: str
+
+    @property
+    def node(self) -> str:
+        """Whose machine it is."""
+        return self.attempt.node
+
+
+@dataclass(frozen=True, slots=True)
+class AbortImage:
+    """Tell the provisioner that an operation is over without success; harmless when told twice."""
+
+    node: str
+    op_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Notice:
     """Tell people.
 
@@ -84,7 +107,18 @@ class Notice:
     text: str
 
 
-Action = Drain | SetComment | CreateFence | RenewFence | Undrain | RemoveFence | StartAttempt | Notice
+Action = (
+    Drain
+    | SetComment
+    | CreateFence
+    | RenewFence
+    | Undrain
+    | RemoveFence
+    | StartAttempt
+    | SendStep
+    | AbortImage
+    | Notice
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +162,7 @@ class Plan:
     incidents: tuple[Incident, ...] = ()
     findings: tuple[Finding, ...] = ()
     attempts: tuple[Attempt, ...] = ()
+    steps: tuple[AttemptStep, ...] = ()
     fences: tuple[Fence, ...] = ()
     trips: tuple[Trip, ...] = ()
     hits: tuple[BreakerHit, ...] = ()
@@ -147,6 +182,7 @@ class Plan:
             self.incidents
             or self.findings
             or self.attempts
+            or self.steps
             or self.fences
             or self.trips
             or self.hits

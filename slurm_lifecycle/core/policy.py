@@ -98,6 +98,35 @@ class BreakerPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class MachineLimits:
+    """Times of a power cycle, each bounded by the attempt's deadline as well.
+
+    Attributes:
+        graceful_off_s: how long an operating system may take to shut down before its power is cut. systemd
+            gives a service 90 s to stop, and several may follow each other.
+        force_off_s: until a machine whose power was cut must read as off (DGX and iDRAC take up to a minute).
+        off_dwell_s: how long it stays off: power supplies hold their charge, and iDRAC10 refuses `On` right
+            after off (LP#2162995).
+        on_s: until a machine must read as on.
+        retry_s: between two tries of a command that was refused.
+        refused_tries: how often a command may be refused before the attempt fails; `On` is tried for ever.
+        silent_s: how long a BMC may be silent before the first command of an attempt.
+        dark_s: how long it may be silent after an AC cycle (NVIDIA: Redfish may need 5 min after one).
+        marker_s: after a new boot, until its image marker must be there.
+    """
+
+    graceful_off_s: float = 180.0
+    force_off_s: float = 120.0
+    off_dwell_s: float = 15.0
+    on_s: float = 180.0
+    retry_s: float = 15.0
+    refused_tries: int = 8
+    silent_s: float = 600.0
+    dark_s: float = 600.0
+    marker_s: float = 180.0
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """Everything that a decision may depend on beside what was observed and recorded.
 
@@ -111,6 +140,12 @@ class Policy:
         domains: node name to failure domain.
         adopt_after_s: how long Slurm's own reason must have lasted.
         adopt_tools: reason prefixes of other tools that may be adopted.
+        bmc: nodes whose BMC is known together with its machine's serial number: only those are power-cycled.
+        machine: times of a power cycle.
+        ac_cycle_codes: faults whose power cycle cuts the mains side as well, where the machine can.
+        reimage_by_pxe: the reimage rung boots from the network through the BMC, not by the site's command.
+        image_marker: a reimage is proven by the marker of its own operation only.
+        oob_drain: codes of out-of-band findings that drain; all others only warn.
     """
 
     mode: Mode = Mode.OBSERVE
@@ -142,3 +177,9 @@ class Policy:
     lemon_28d: int = 5
     page_busy_after_s: float = 30 * MINUTE_S
     image: str = "default"
+    bmc: frozenset[str] = frozenset()
+    machine: MachineLimits = field(default_factory=MachineLimits)
+    ac_cycle_codes: frozenset[str] = frozenset()
+    reimage_by_pxe: bool = False
+    image_marker: bool = True
+    oob_drain: frozenset[str] = frozenset()

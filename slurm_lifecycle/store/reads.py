@@ -2,7 +2,18 @@
 
 import sqlalchemy as sa
 
-from slurm_lifecycle.core.model import Attempt, BreakerHit, Fence, Finding, Hold, Incident, Request, Trip
+from slurm_lifecycle.core.machine import AttemptStep
+from slurm_lifecycle.core.model import (
+    Attempt,
+    BreakerHit,
+    Fence,
+    Finding,
+    Hold,
+    Incident,
+    PhoneHome,
+    Request,
+    Trip,
+)
 from slurm_lifecycle.core.policy import ATTEMPTS_KEPT_S, CLOSED_KEPT_S, DAY_S, HITS_KEPT_S
 from slurm_lifecycle.store import rows, schema
 
@@ -22,6 +33,13 @@ _WANTED = sa.union(
 )
 _INCIDENTS = rows.INCIDENT.select.where(schema.INCIDENT_OPEN)
 _ATTEMPTS = rows.ATTEMPT.select.where(schema.attempt.c.op_id.in_(_WANTED))
+_STEP_OF = sa.union(
+    _OP_ID.where(schema.ATTEMPT_UNRESOLVED), _OP_ID.where(schema.attempt.c.incident_id.in_(_OPEN_IDS))
+)
+_STEPS = rows.STEP.select.where(schema.attempt_step.c.op_id.in_(_STEP_OF)).order_by(
+    schema.attempt_step.c.op_id, schema.attempt_step.c.n
+)
+_HOMES = rows.HOME.select.where(schema.phone_home.c.op_id.in_(_OP_ID.where(schema.ATTEMPT_UNRESOLVED)))
 _FINDINGS = rows.FINDING.select.where(schema.FINDING_OPEN)
 _FENCES = rows.FENCE.select.where(schema.FENCE_OPEN)
 _TRIPS = rows.TRIP.select.where(sa.or_(schema.TRIP_OPEN, schema.trip.c.reset_at >= _SINCE))
@@ -45,6 +63,16 @@ def open_incidents(connection: sa.Connection) -> tuple[Incident, ...]:
 def attempts(connection: sa.Connection, now: float) -> tuple[Attempt, ...]:
     """Those without an end, those of open incidents, and all of the last days."""
     return rows.ATTEMPT.fetch(connection, _ATTEMPTS, {"since": now - ATTEMPTS_KEPT_S})
+
+
+def steps(connection: sa.Connection) -> tuple[AttemptStep, ...]:
+    """Those of attempts without an end and of open incidents, in order."""
+    return rows.STEP.fetch(connection, _STEPS)
+
+
+def phoned_home(connection: sa.Connection) -> tuple[PhoneHome, ...]:
+    """Nodes that told of an attempt without an end."""
+    return rows.HOME.fetch(connection, _HOMES)
 
 
 def open_findings(connection: sa.Connection) -> tuple[Finding, ...]:

@@ -30,6 +30,9 @@ def prune(connection: sa.Connection, now: float) -> Pruned:
     incident, attempt, event = schema.incident, schema.attempt, schema.event
     old = sa.select(incident.c.id).where(incident.c.closed_at < limit).scalar_subquery()
     still_open = sa.select(incident.c.id).where(schema.INCIDENT_OPEN).scalar_subquery()
+    step = schema.attempt_step
+    ended = sa.select(attempt.c.op_id).where(attempt.c.incident_id.in_(old), attempt.c.outcome.is_not(None))
+    connection.execute(sa.delete(step).where(step.c.op_id.in_(ended.scalar_subquery())))
     attempts = connection.execute(
         sa.delete(attempt).where(attempt.c.incident_id.in_(old), attempt.c.outcome.is_not(None))
     ).rowcount
@@ -43,13 +46,14 @@ def prune(connection: sa.Connection, now: float) -> Pruned:
         sa.delete(event).where(event.c.at < limit, event.c.incident_id.not_in(still_open))
     ).rowcount
     others = 0
-    for table, ended, kept_s in (
+    for table, ended_at, kept_s in (
         (schema.fence, schema.fence.c.closed_at, CLOSED_KEPT_S),
         (schema.finding, schema.finding.c.cleared_at, CLOSED_KEPT_S),
         (schema.trip, schema.trip.c.reset_at, CLOSED_KEPT_S),
         (schema.hold, schema.hold.c.released_at, CLOSED_KEPT_S),
         (schema.request, schema.request.c.done_at, REQUESTS_KEPT_S),
+        (schema.phone_home, schema.phone_home.c.at, CLOSED_KEPT_S),
         (schema.breaker_hit, schema.breaker_hit.c.at, HITS_KEPT_S),
     ):
-        others += connection.execute(sa.delete(table).where(ended < now - kept_s)).rowcount
+        others += connection.execute(sa.delete(table).where(ended_at < now - kept_s)).rowcount
     return Pruned(incidents, attempts, events, others)

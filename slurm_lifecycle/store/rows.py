@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 import sqlalchemy as sa
 
 from slurm_lifecycle.core.fault_catalog import FaultClass, Level
+from slurm_lifecycle.core.machine import AttemptStep, MachineCommand, StepOutcome
 from slurm_lifecycle.core.model import (
     Attempt,
     AttemptOutcome,
@@ -17,6 +18,7 @@ from slurm_lifecycle.core.model import (
     Hold,
     Incident,
     Phase,
+    PhoneHome,
     Request,
     Rung,
     Step,
@@ -97,6 +99,8 @@ def _plain(value: object) -> object:
 
 INCIDENT = Codec(Incident, schema.incident, {"fault_class": FaultClass, "step": Step, "rung": Rung})
 ATTEMPT = Codec(Attempt, schema.attempt, {"rung": Rung, "outcome": AttemptOutcome})
+STEP = Codec(AttemptStep, schema.attempt_step, {"command": MachineCommand, "outcome": StepOutcome})
+HOME = Codec(PhoneHome, schema.phone_home, {})
 FENCE = Codec(Fence, schema.fence, {})
 FINDING = Codec(Finding, schema.finding, {"level": Level})
 TRIP = Codec(Trip, schema.trip, {})

@@ -7,7 +7,7 @@ a number, one unresolved attempt a node, and a history that is only added to (tr
 
 import sqlalchemy as sa
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 # Literal text, because SQLite uses a partial index only where the query repeats its condition literally.
 INCIDENT_OPEN = sa.text("step != 'closed'")
@@ -93,6 +93,30 @@ attempt = sa.Table(
     sa.Index("attempt_once", "incident_id", "rung", "n", unique=True),
     sa.Index("attempt_one_unresolved_a_node", "node", unique=True, sqlite_where=ATTEMPT_UNRESOLVED),
     sa.Index("attempt_by_created_at", "created_at"),
+)
+
+# One row for each command of an attempt that goes step by step, written before it is sent.
+attempt_step = sa.Table(
+    "attempt_step",
+    metadata,
+    sa.Column("op_id", sa.Text, sa.ForeignKey("attempt.op_id"), primary_key=True, nullable=False),
+    sa.Column("n", sa.Integer, primary_key=True, nullable=False),
+    _text("command"),
+    _real("created_at"),
+    sa.Column("outcome", sa.Text, nullable=True),
+    _real("ended_at", nullable=True),
+    _text("detail"),
+    sa.CheckConstraint("(outcome IS NULL) = (ended_at IS NULL)", name="attempt_step_outcome_has_time"),
+)
+
+# No foreign key: a node may phone home for an attempt that a restored store does not know.
+phone_home = sa.Table(
+    "phone_home",
+    metadata,
+    _text("op_id", primary_key=True),
+    _text("node"),
+    _text("image"),
+    _real("at"),
 )
 
 # No foreign key on the incident of a fence, a hit or an event: a fence that was found in Slurm after the

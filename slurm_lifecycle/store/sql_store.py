@@ -5,8 +5,10 @@ from types import TracebackType
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.sqlite import insert
 
-from slurm_lifecycle.core.model import AttemptOutcome, Identity, Records, Request, Verb
+from slurm_lifecycle.core.machine import StepOutcome
+from slurm_lifecycle.core.model import AttemptOutcome, Identity, PhoneHome, Records, Request, Verb
 from slurm_lifecycle.core.plan import Event, NodeStatus, Plan
 from slurm_lifecycle.errors import InvariantViolation, NotTheActor, StoreError
 from slurm_lifecycle.store import reads, rows, schema, writes
@@ -87,6 +89,8 @@ class SqlStore(StoreQueries):
             incidents = reads.open_incidents(connection)
             closed = self._closed.read(connection, now)
             attempts = reads.attempts(connection, now)
+            steps = reads.steps(connection)
+            homes = reads.phoned_home(connection)
             findings = reads.open_findings(connection)
             fences = reads.open_fences(connection)
             trips = reads.trips(connection, now)
@@ -98,6 +102,8 @@ class SqlStore(StoreQueries):
             incidents={item.node: item for item in sorted(incidents, key=lambda item: item.node)},
             closed_incidents=closed,
             attempts=tuple(sorted(attempts, key=lambda item: (item.created_at, item.op_id))),
+            steps=steps,
+            homes={item.op_id: item for item in homes},
             findings=tuple(sorted(findings, key=lambda item: (item.node, item.code, item.component))),
             fences={item.name: item for item in sorted(fences, key=lambda item: item.name)},
             trips=tuple(sorted(trips, key=lambda item: (item.tripped_at, item.scope))),
@@ -149,6 +155,31 @@ class SqlStore(StoreQueries):
             text = f"{attempt.rung.value} {attempt.n}: {outcome.value} {detail}".rstrip()
             event = Event(now, attempt.node, "attempt", text, incident_id=attempt.incident_id)
             connection.execute(sa.insert(schema.event), rows.EVENT.encode_all((event,)))
+
+    def end_step(self, op_id: str, n: int, outcome: StepOutcome, detail: str, now: float) -> None:
+        """What came of sending one command; one that has an outcome already keeps it."""
+        table = schema.attempt_step
+        here = sa.and_(table.c.op_id == op_id, table.c.n == n)
+        with self._acting() as connection:
+            found = rows.STEP.read(connection, here)
+            if not found:
+                raise InvariantViolation(f"step {n} of {op_id} is not on record, so it cannot end")
+            if found[0].outcome is not None:
+                return
+            values: dict[str, Any] = {"outcome": outcome.value, "ended_at": now, "detail": detail}
+            connection.execute(sa.update(table).where(here).values(**values))
+            attempt = rows.ATTEMPT.read(connection, schema.attempt.c.op_id == op_id)[0]
+            what = f"{attempt.rung.value} {attempt.n}: {found[0].command.value}"
+            text = f"{what} {outcome.value} {detail}".rstrip()
+            event = Event(now, attempt.node, "step", text, incident_id=attempt.incident_id)
+            connection.execute(sa.insert(schema.event), rows.EVENT.encode_all((event,)))
+
+    def note_home(self, home: PhoneHome) -> bool:
+        """A node phoned home; False where one did for that operation before. Needs no acting opening."""
+        self._check_writable()
+        statement = insert(schema.phone_home).on_conflict_do_nothing()
+        with writing(self._engine, self.path) as connection:
+            return connection.execute(statement, rows.HOME.encode(home)).rowcount == 1
 
     def note_tick(self, now: float, mode: str) -> None:
         """A tick was finished; `status` shows how long ago."""

@@ -53,6 +53,7 @@ def write_rows(connection: sa.Connection, plan: Plan, now: float) -> None:
     """
     _upsert(connection, rows.INCIDENT, _ended_first(plan.incidents, lambda item: item.step is Step.CLOSED))
     _upsert(connection, rows.ATTEMPT, _ended_first(plan.attempts, lambda item: item.outcome is not None))
+    _upsert(connection, rows.STEP, plan.steps)
     _upsert(connection, rows.FENCE, plan.fences)
     _replace_open(
         connection,
