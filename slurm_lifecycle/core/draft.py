@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from slurm_lifecycle.core.budget import Ledger, blocking_trip, scopes_of
 from slurm_lifecycle.core.formats import REASON_PREFIX, parse_verdict
+from slurm_lifecycle.core.machine import AttemptStep
 from slurm_lifecycle.core.model import (
     Attempt,
     AttemptOutcome,
@@ -60,6 +61,7 @@ class Draft:
     attempts_by_node: dict[str, dict[str, Attempt]] = field(default_factory=dict)
     findings_by_node: dict[str, dict[FindingKey, Finding]] = field(default_factory=dict)
     open_attempts: dict[str, Attempt] = field(default_factory=dict)
+    steps: dict[str, list[AttemptStep]] = field(default_factory=dict)
     fences: dict[str, Fence] = field(default_factory=dict)
     fences_by_incident: dict[str, dict[str, Fence]] = field(default_factory=dict)
     trips: dict[str, Trip] = field(default_factory=dict)
@@ -74,6 +76,7 @@ class Draft:
     requests_done: list[tuple[int, str]] = field(default_factory=list)
     changed_incidents: dict[str, Incident] = field(default_factory=dict)
     changed_attempts: dict[str, Attempt] = field(default_factory=dict)
+    changed_steps: list[AttemptStep] = field(default_factory=list)
     changed_findings: dict[FindingKey, Finding] = field(default_factory=dict)
     changed_fences: dict[str, Fence] = field(default_factory=dict)
     changed_trips: list[Trip] = field(default_factory=list)
@@ -87,6 +90,8 @@ class Draft:
         draft.incidents = dict(records.incidents)
         for attempt in records.attempts:
             draft._keep_attempt(attempt)
+        for step in records.steps:
+            draft.steps.setdefault(step.op_id, []).append(step)
         for one in records.findings:
             draft.findings_by_node.setdefault(one.node, {})[finding_key(one)] = one
         for fence in records.fences.values():
@@ -148,6 +153,10 @@ class Draft:
         """An incident's attempts, oldest first."""
         mine = [one for one in self.attempts_on(incident.node) if one.incident_id == incident.id]
         return tuple(sorted(mine, key=lambda one: (one.created_at, one.op_id)))
+
+    def steps_of(self, op_id: str) -> tuple[AttemptStep, ...]:
+        """The commands of an attempt, in order."""
+        return tuple(self.steps.get(op_id, ()))
 
     def fence_of(self, incident_id: str) -> Fence | None:
         """The fence on record for an incident."""
@@ -282,8 +291,17 @@ class Draft:
         ended = replace(attempt, outcome=outcome, ended_at=self.now, detail=detail)
         self.put_attempt(ended)
         text = f"{attempt.rung.value} attempt {attempt.n} {outcome.value}: {detail}"
-        self.events.append(Event(self.now, attempt.node, "attempt", text, "daemon", attempt.incident_id))
+        self.event_of(attempt, "attempt", text)
         return ended
+
+    def event_of(self, attempt: Attempt, kind: str, text: str) -> None:
+        """Add a line about an attempt to the history."""
+        self.events.append(Event(self.now, attempt.node, kind, text, "daemon", attempt.incident_id))
+
+    def put_step(self, step: AttemptStep) -> None:
+        """Record a command of an attempt."""
+        self.changed_steps.append(step)
+        self.steps.setdefault(step.op_id, []).append(step)
 
     def put_fence(self, fence: Fence) -> None:
         """Record a fence as it is now."""
@@ -328,6 +346,7 @@ class Draft:
             incidents=tuple(self.changed_incidents.values()),
             findings=tuple(self.changed_findings.values()),
             attempts=tuple(self.changed_attempts.values()),
+            steps=tuple(self.changed_steps),
             fences=tuple(self.changed_fences.values()),
             trips=tuple(self.changed_trips),
             hits=tuple(self.new_hits),

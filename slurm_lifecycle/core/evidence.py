@@ -2,10 +2,11 @@
 
 from slurm_lifecycle.core.draft import Draft
 from slurm_lifecycle.core.formats import tells_of_a_reboot
-from slurm_lifecycle.core.ladder import permission
+from slurm_lifecycle.core.ladder import needs_bmc, permission
 from slurm_lifecycle.core.model import Attempt, AttemptOutcome, NodeView, ProvisionState, Rung, Step
 from slurm_lifecycle.core.ownership import REBOOT_TOKENS, is_drained, reboot_under_way, understood
-from slurm_lifecycle.core.plan import StartAttempt
+from slurm_lifecycle.core.plan import AbortImage, StartAttempt
+from slurm_lifecycle.core.policy import Policy
 from slurm_lifecycle.core.transitions import update
 
 # By their contract these do nothing twice for one operation id.
@@ -16,10 +17,23 @@ UNSENT_AFTER_S = 120.0
 _BOOT_TIME_JITTER_S = 2.0
 
 
+def through_bmc(attempt: Attempt, policy: Policy) -> bool:
+    """Whether an attempt is carried out by commands to the node's BMC, one a tick (`core.stepwise`)."""
+    return needs_bmc(attempt.rung, policy)
+
+
+def proven(draft: Draft, attempt: Attempt, view: NodeView) -> bool:
+    """Whether the node came back by this attempt, after it was given up."""
+    back = came_back(draft, attempt, view)
+    return back and (attempt.rung is not Rung.REIMAGE or image_proven(draft, attempt, view))
+
+
 def judge_open_attempts(draft: Draft) -> None:
     """Resolve every unresolved attempt that the observation proves or whose deadline has passed."""
     for attempt in sorted(draft.open_attempts.values(), key=lambda one: one.op_id):
         view = draft.nodes.get(attempt.node)
+        if through_bmc(attempt, draft.policy):
+            continue
         judged = _judge(draft, attempt, view)
         if judged is None:
             draft.hold(
@@ -27,7 +41,10 @@ def judge_open_attempts(draft: Draft) -> None:
             )
             continue
         outcome, detail = judged
-        _apply(draft, draft.resolve(attempt, outcome, detail))
+        ended = draft.resolve(attempt, outcome, detail)
+        if attempt.rung is Rung.REIMAGE and outcome is not AttemptOutcome.SUCCEEDED:
+            draft.act(AbortImage(attempt.node, attempt.op_id))
+        apply_end(draft, ended)
 
 
 def send_unsent(draft: Draft) -> None:
@@ -38,6 +55,8 @@ def send_unsent(draft: Draft) -> None:
     for attempt in sorted(draft.open_attempts.values(), key=lambda one: one.op_id):
         view = draft.nodes.get(attempt.node)
         if attempt.sent or attempt.rung not in IDEMPOTENT_RUNGS or view is None:
+            continue
+        if through_bmc(attempt, draft.policy):
             continue
         why_not = draft.not_allowed(view, permission(attempt.rung))
         if why_not:
@@ -92,9 +111,42 @@ def _judge_reimage(draft: Draft, attempt: Attempt, view: NodeView) -> tuple[Atte
         return None
     if status.state is ProvisionState.FAILED:
         return AttemptOutcome.FAILED, status.text or "the provisioner says failed"
-    if status.state is ProvisionState.DONE and came_back(draft, attempt, view):
-        return AttemptOutcome.SUCCEEDED, "the provisioner says done and a new boot was seen"
+    home = draft.fleet.records.homes.get(attempt.op_id)
+    if (status.state is not ProvisionState.DONE and home is None) or not came_back(draft, attempt, view):
+        return None
+    if image_proven(draft, attempt, view):
+        return AttemptOutcome.SUCCEEDED, "the image asked for was installed and a new boot was seen"
+    booted_at = view.boot_time_s
+    if booted_at is not None and draft.now >= booted_at + draft.policy.machine.marker_s:
+        return AttemptOutcome.FAILED, f"the provisioner says done, but {marker_text(draft, view)}"
     return None
+
+
+def image_proven(draft: Draft, attempt: Attempt, view: NodeView) -> bool:
+    """Whether what the node runs is what this very reimage left there.
+
+    A new boot alone proves a reboot, the image's name alone passes where the disk held it before. The node
+    names both in its verdict; one that phoned home said so with the operation's one-time token.
+    """
+    if not draft.policy.image_marker:
+        return True
+    home = draft.fleet.records.homes.get(attempt.op_id)
+    if home is not None:
+        return home.node == attempt.node and home.image == draft.policy.image
+    verdict = draft.verdict(view)
+    return (
+        verdict is not None
+        and verdict.boot_id != attempt.boot_before
+        and (verdict.image_op, verdict.image) == (attempt.op_id, draft.policy.image)
+    )
+
+
+def marker_text(draft: Draft, view: NodeView | None) -> str:
+    """What the node says of its image, in words."""
+    verdict = None if view is None else draft.verdict(view)
+    if verdict is None or not verdict.image_op:
+        return "the node names no image marker"
+    return f"the node's marker names image {verdict.image} of operation {verdict.image_op}"
 
 
 def came_back(draft: Draft, attempt: Attempt, view: NodeView) -> bool:
@@ -117,7 +169,7 @@ def _same_boot_time(attempt: Attempt, view: NodeView) -> bool:
     return before is not None and now is not None and now <= before + _BOOT_TIME_JITTER_S
 
 
-def _apply(draft: Draft, attempt: Attempt) -> None:
+def apply_end(draft: Draft, attempt: Attempt) -> None:
     """What the end of an attempt means for its incident."""
     incident = draft.incidents.get(attempt.node)
     if incident is None or incident.id != attempt.incident_id or incident.step is not Step.REPAIRING:

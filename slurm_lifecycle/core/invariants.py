@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from slurm_lifecycle.core.formats import is_our_reason, parse_claim
+from slurm_lifecycle.core.machine import RESTORING, MachineCommand, StepOutcome
 from slurm_lifecycle.core.model import (
     Attempt,
     AttemptOutcome,
@@ -21,9 +22,11 @@ from slurm_lifecycle.core.model import (
     Step,
 )
 from slurm_lifecycle.core.ownership import claim_bearer, is_drained, jobs_by_node, owner_of
-from slurm_lifecycle.core.plan import Drain, Plan, RemoveFence, SetComment, StartAttempt, Undrain
+from slurm_lifecycle.core.plan import Drain, Plan, RemoveFence, SendStep, SetComment, StartAttempt, Undrain
 from slurm_lifecycle.core.policy import Mode, Policy
 
+# A machine that is on does nothing when it is told to go on, nor one without an override to drop it.
+_AT_MOST = {MachineCommand.ON: 3, MachineCommand.BOOT_CLEAR: 3}
 _DISRUPTIVE = frozenset({Rung.GPU_RESET, Rung.REBOOT, Rung.POWER, Rung.REIMAGE})
 
 
@@ -39,6 +42,8 @@ def check_plan(fleet: Fleet, plan: Plan, policy: Policy, now: float) -> tuple[st
             problems += _check_undrain(fleet, on_record, action, incidents, policy)
         elif isinstance(action, StartAttempt):
             problems += _check_start(fleet, on_record, action, policy, now)
+        elif isinstance(action, SendStep):
+            problems += _check_step(fleet, plan, on_record, action, policy)
         elif isinstance(action, RemoveFence):
             problems += _check_remove_fence(fleet, plan, on_record, action)
     problems += _check_mode(fleet, plan, policy)
@@ -64,9 +69,9 @@ class _OnRecord:
     @classmethod
     def of(cls, fleet: Fleet, plan: Plan) -> "_OnRecord":
         """Look at every attempt and, where something is started, at every job once."""
-        if not any(isinstance(one, StartAttempt | Undrain | RemoveFence) for one in plan.actions):
+        if not any(isinstance(one, StartAttempt | SendStep | Undrain | RemoveFence) for one in plan.actions):
             return cls({}, {}, {})
-        started = {one.attempt.node for one in plan.actions if isinstance(one, StartAttempt)}
+        started = {one.attempt.node for one in plan.actions if isinstance(one, StartAttempt | SendStep)}
         attempts = {one.op_id: one for one in (*fleet.records.attempts, *plan.attempts)}
         return cls(
             _by_node(fleet.records.attempts),
@@ -120,21 +125,34 @@ def _check_start(
     if attempt.rung not in _DISRUPTIVE or action.again:
         # What is sent again does nothing twice; the executor looks at the node once more all the same.
         return
+    yield from _check_disruption(fleet, on_record, action, policy)
+    view = _view(fleet, node)
+    if attempt.rung is Rung.REBOOT and view is not None and {"NOT_RESPONDING", "DOWN"} & view.state:
+        yield f"{attempt.op_id}: {node} does not respond"
+    yield from _check_caps(on_record, attempt, policy, now)
+
+
+def _check_disruption(
+    fleet: Fleet, on_record: _OnRecord, action: StartAttempt | SendStep, policy: Policy
+) -> Iterable[str]:
+    attempt = action.attempt
+    node = attempt.node
     view = _view(fleet, node)
     if view is None or not is_drained(view, on_record.jobs[node]):
         yield f"{attempt.op_id}: {node} is not drained"
         return
     if owner_of(view, policy) is not Owner.OURS:
         yield f"{attempt.op_id}: the drain of {node} is not ours"
-    if attempt.rung is Rung.REBOOT and {"NOT_RESPONDING", "DOWN"} & view.state:
-        yield f"{attempt.op_id}: {node} does not respond"
     fence = fleet.observation.reservations.get(action.fence)
     if fence is None or node not in fence.nodes or fence.start_s > fleet.observation.at:
         yield f"{attempt.op_id}: no fence over {node}"
+
+
+def _check_caps(on_record: _OnRecord, attempt: Attempt, policy: Policy, now: float) -> Iterable[str]:
     for cap in policy.caps.get(attempt.rung, ()):
         earlier = sum(
             1
-            for one in on_record.earlier.get(node, ())
+            for one in on_record.earlier.get(attempt.node, ())
             if one.rung is attempt.rung
             and one.op_id != attempt.op_id
             and one.outcome is not AttemptOutcome.CANCELLED
@@ -142,6 +160,32 @@ def _check_start(
         )
         if earlier >= cap.count:
             yield f"{attempt.op_id}: over the cap of {cap.count} in {cap.window_s:g} s"
+
+
+def _check_step(
+    fleet: Fleet, plan: Plan, on_record: _OnRecord, action: SendStep, policy: Policy
+) -> Iterable[str]:
+    """A command to a machine: written down first, never twice, and nothing is taken from a node in use."""
+    attempt, step = action.attempt, action.step
+    name = f"{attempt.op_id} {step.command.value}"
+    if [one.op_id for one in on_record.unresolved.get(attempt.node, ())] != [attempt.op_id]:
+        yield f"{name}: its attempt is not the only unresolved one on record for {attempt.node}"
+    if step.op_id != attempt.op_id or step not in plan.steps:
+        yield f"{name}: not written down before it is sent"
+    earlier = [one for one in fleet.records.steps if one.op_id == attempt.op_id]
+    if any(one.n >= step.n for one in earlier):
+        yield f"{name}: its number was given before"
+    sent = [one for one in earlier if one.command is step.command and one.outcome is not StepOutcome.REFUSED]
+    if len(sent) >= _AT_MOST.get(step.command, 1):
+        yield f"{name}: was sent {len(sent)} times before"
+    if step.command is MachineCommand.OFF_SEEN:
+        yield f"{name}: is no command"
+    if step.command in RESTORING:
+        return
+    yield from _check_disruption(fleet, on_record, action, policy)
+    if not earlier:
+        # As they were when the attempt was written down, an hour ago perhaps.
+        yield from _check_caps(on_record, attempt, policy, attempt.created_at)
 
 
 def _check_remove_fence(fleet: Fleet, plan: Plan, on_record: _OnRecord, action: RemoveFence) -> Iterable[str]:
@@ -195,7 +239,7 @@ def _check_rows(fleet: Fleet, plan: Plan) -> Iterable[str]:
             yield f"{node}: {count} open incidents"
     known = {one.op_id for one in (*fleet.records.attempts, *plan.attempts)}
     for action in plan.actions:
-        if isinstance(action, StartAttempt) and action.attempt.op_id not in known:
+        if isinstance(action, StartAttempt | SendStep) and action.attempt.op_id not in known:
             yield f"{action.attempt.op_id}: not written down before it is sent"
 
 
@@ -208,9 +252,9 @@ def _check_breaker(fleet: Fleet, plan: Plan, policy: Policy) -> Iterable[str]:
         else:
             trips.pop(trip.scope, None)
     before = {one.op_id for one in fleet.records.attempts}
-    for action in plan.actions:
-        if not isinstance(action, StartAttempt) or action.attempt.op_id in before:
+    for attempt in plan.attempts:
+        if attempt.op_id in before:
             continue
-        domain = policy.domains.get(action.attempt.node)
+        domain = policy.domains.get(attempt.node)
         if "fleet" in trips or (domain and f"domain:{domain}" in trips):
-            yield f"{action.attempt.op_id}: started although the breaker is tripped"
+            yield f"{attempt.op_id}: started although the breaker is tripped"

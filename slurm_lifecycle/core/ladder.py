@@ -39,6 +39,11 @@ class Choice:
     skipped: tuple[str, ...]
 
 
+def needs_bmc(rung: Rung, policy: Policy) -> bool:
+    """Whether a rung goes through the node's BMC in this installation."""
+    return rung is Rung.POWER or (rung is Rung.REIMAGE and policy.reimage_by_pxe)
+
+
 def used(attempts: Iterable[Attempt], incident_id: str, rung: Rung) -> int:
     """Attempts of a rung that count: every one but those never sent."""
     return sum(
@@ -69,9 +74,9 @@ def choose(
 ) -> Choice:
     """The first place at or after the incident's that may be tried now.
 
-    A place is passed over when its attempts are used up, a cap of the node is reached, it has no effect
-    in this installation, or it is a Slurm reboot of a node that does not respond (Slurm would keep the
-    request and fire it whenever the node comes back, or mark it issued and never run it).
+    A place is passed over when its attempts are used up, a cap of the node is reached, it has no effect in
+    this installation or on this node, or it is a Slurm reboot of a node that does not respond (Slurm would
+    keep the request and fire it whenever the node comes back, or mark it issued and never run it).
     """
     skipped: list[str] = []
     path = policy.paths.get(incident.fault_class, ())
@@ -82,6 +87,9 @@ def choose(
             continue
         if rule.rung not in policy.effects:
             skipped.append(f"no {rule.rung.value} here")
+            continue
+        if needs_bmc(rule.rung, policy) and incident.node not in policy.bmc:
+            skipped.append(f"{rule.rung.value} needs a BMC with its serial number on record")
             continue
         if rule.rung is Rung.REBOOT and not responding:
             skipped.append("reboot needs a node that responds")

@@ -50,6 +50,12 @@ class MachineCommand(Enum):
     """Boot from the network at the next start, once."""
     BOOT_CLEAR = "boot_clear"
     """Take the boot override away."""
+    OFF_SEEN = "off_seen"
+    """Not a command and never sent: the machine was read as off, from which its time off is counted."""
+
+
+# What puts a machine back into order: sent whatever else was decided about its node meanwhile.
+RESTORING = frozenset({MachineCommand.ON, MachineCommand.BOOT_CLEAR})
 
 
 class StepOutcome(Enum):
@@ -197,3 +203,13 @@ class BmcLogEntry:
     severity: str
     message: str
     entry_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PhoneHome:
+    """A node told over the network, with its one-time token, that its image is on its disk."""
+
+    op_id: str
+    node: str
+    image: str
+    at: float

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from slurm_lifecycle.core.fault_catalog import FaultClass, Level
-from slurm_lifecycle.core.machine import AttemptStep, HealthReport, MachineReading
+from slurm_lifecycle.core.machine import AttemptStep, HealthReport, MachineReading, PhoneHome
 
 
 class Owner(Enum):
@@ -159,16 +159,6 @@ class ProvisionStatus:
 
     state: ProvisionState
     text: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class PhoneHome:
-    """A node told over the network, with its one-time token, that its image is on its disk."""
-
-    op_id: str
-    node: str
-    image: str
-    at: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from slurm_lifecycle.core.policy import DAY_S, Mode, Policy
 from slurm_lifecycle.core.requests import answer_requests
 from slurm_lifecycle.core.standing import begun_now, standing
 from slurm_lifecycle.core.steps import PHASE_OF_STEP, advance
+from slurm_lifecycle.core.stepwise import take_steps
 
 # Slurm stores a reservation without end as 365 days; it is renewed long before that.
 RENEW_BEFORE_S = 30 * DAY_S
@@ -48,6 +49,7 @@ def plan(fleet: Fleet, policy: Policy, now: float) -> Plan:
     judge_open_attempts(draft)
     answer_requests(draft)
     send_unsent(draft)
+    take_steps(draft)
     take_in(draft)
     for name in sorted(draft.incidents):
         advance(draft, draft.incidents[name])

@@ -142,6 +142,7 @@ class Policy:
         adopt_tools: reason prefixes of other tools that may be adopted.
         bmc: nodes whose BMC is known together with its machine's serial number: only those are power-cycled.
         machine: times of a power cycle.
+        power_at_once, reimage_at_once: nodes of the fleet in that rung; power is one a failure domain too.
         ac_cycle_codes: faults whose power cycle cuts the mains side as well, where the machine can.
         reimage_by_pxe: the reimage rung boots from the network through the BMC, not by the site's command.
         image_marker: a reimage is proven by the marker of its own operation only.
@@ -179,6 +180,8 @@ class Policy:
     image: str = "default"
     bmc: frozenset[str] = frozenset()
     machine: MachineLimits = field(default_factory=MachineLimits)
+    power_at_once: int = 8
+    reimage_at_once: int = 4
     ac_cycle_codes: frozenset[str] = frozenset()
     reimage_by_pxe: bool = False
     image_marker: bool = True

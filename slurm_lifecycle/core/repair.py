@@ -1,7 +1,7 @@
 """The repairing step: a fence first, then one attempt of the rung, judged by `core.evidence`."""
 
 from slurm_lifecycle.core.draft import FENCE_PREFIX, Draft
-from slurm_lifecycle.core.evidence import begin_verifying, came_back
+from slurm_lifecycle.core.evidence import begin_verifying, proven, through_bmc
 from slurm_lifecycle.core.formats import make_reason, tells_of_a_reboot
 from slurm_lifecycle.core.ladder import MAX_CANCELLED_IN_A_ROW, TICKET_RUNGS, Choice, choose, permission
 from slurm_lifecycle.core.model import Attempt, AttemptOutcome, Fence, Incident, NodeView, Owner, Rung, Step
@@ -13,7 +13,7 @@ from slurm_lifecycle.core.transitions import update
 def repairing(draft: Draft, incident: Incident, view: NodeView) -> None:
     """No attempt is open: take what the last one came to, or start the next."""
     last = next(reversed(draft.attempts_of(incident)), None)
-    if last is not None and last.outcome is AttemptOutcome.AMBIGUOUS and came_back(draft, last, view):
+    if last is not None and last.outcome is AttemptOutcome.AMBIGUOUS and proven(draft, last, view):
         begin_verifying(draft, last, f"{last.rung.value} came back after its deadline")
         return
     if last is not None and last.rung in TICKET_RUNGS and last.outcome is AttemptOutcome.SUCCEEDED:
@@ -72,7 +72,7 @@ def _start(draft: Draft, incident: Incident, view: NodeView, choice: Choice) -> 
     trip = draft.breaker_on(view)
     if not why_not and trip is not None:
         why_not = f"breaker tripped ({trip.reason}); would {rung.value}"
-    why_not = why_not or _recently_cancelled(draft, incident, rung)
+    why_not = why_not or _recently_cancelled(draft, incident, rung) or _too_many_at_once(draft, view, rung)
     if why_not:
         draft.hold(view.name, why_not)
         return
@@ -98,10 +98,26 @@ def _start(draft: Draft, incident: Incident, view: NodeView, choice: Choice) -> 
         boot_time_before_s=view.boot_time_s,
     )
     draft.put_attempt(attempt)
-    fence = draft.fence_of(incident.id)
-    draft.act(StartAttempt(attempt, fence.name if fence is not None else ""))
+    if not through_bmc(attempt, draft.policy):
+        fence = draft.fence_of(incident.id)
+        draft.act(StartAttempt(attempt, fence.name if fence is not None else ""))
     draft.event(view.name, "attempt", f"{rung.value} attempt {choice.n} reserved", incident)
     draft.hold(view.name, f"{rung.value} attempt {choice.n} begins")
+
+
+def _too_many_at_once(draft: Draft, view: NodeView, rung: Rung) -> str:
+    """Power cycles draw their inrush together in a rack; an image server serves so many at a time."""
+    policy = draft.policy
+    limit = {Rung.POWER: policy.power_at_once, Rung.REIMAGE: policy.reimage_at_once}.get(rung)
+    if limit is None:
+        return ""
+    nodes = [one.node for one in draft.open_attempts.values() if one.rung is rung]
+    if len(nodes) >= limit:
+        return f"{len(nodes)} nodes are in {rung.value} already, of {limit} at once"
+    domain = policy.domains.get(view.name)
+    if rung is Rung.POWER and domain is not None and any(policy.domains.get(one) == domain for one in nodes):
+        return f"another node of {domain} is in {rung.value}"
+    return ""
 
 
 def _recently_cancelled(draft: Draft, incident: Incident, rung: Rung) -> str:

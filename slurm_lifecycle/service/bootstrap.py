@@ -17,6 +17,7 @@ from slurm_lifecycle.service.node_command import TemplateNodeCommand
 from slurm_lifecycle.service.notify import CommandNotifier, LogNotifier
 from slurm_lifecycle.service.reconciler import Reconciler, TickResult
 from slurm_lifecycle.service.tickets import FileTickets
+from slurm_lifecycle.service.without_bmc import WithoutBmc
 from slurm_lifecycle.slurm.scontrol import ScontrolSettings, ScontrolSlurm
 from slurm_lifecycle.store.opening import open_store
 from slurm_lifecycle.store.opening import upgrade_store as upgrade
@@ -71,11 +72,13 @@ def make_daemon(config: Config, store: SqlStore, stop: threading.Event) -> Daemo
     provisioner = CommandProvisioner(
         config.reimage.start, config.reimage.poll, timeout_s=config.reimage.timeout_s
     )
+    bmc = WithoutBmc()
     ports = Ports(
         slurm=slurm,
         store=store,
         clock=clock,
         provisioner=provisioner,
+        bmc=bmc,
         node_command=TemplateNodeCommand(config.node_command),
         tickets=FileTickets(config.rma_folder, config.rma_command),
         notifier=make_notifier(config),
@@ -85,6 +88,8 @@ def make_daemon(config: Config, store: SqlStore, stop: threading.Event) -> Daemo
         slurm=slurm,
         store=store,
         provisioner=provisioner,
+        bmc=bmc,
+        health=bmc,
         executor=Executor(ports, config.policy),
         clock=clock,
         policy=config.policy,

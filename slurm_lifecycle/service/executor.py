@@ -8,7 +8,7 @@ is ended here.
 import contextlib
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slurm_lifecycle.core.draft import FENCE_PREFIX
@@ -16,9 +16,11 @@ from slurm_lifecycle.core.evidence import IDEMPOTENT_RUNGS
 from slurm_lifecycle.core.fault_catalog import fault_for
 from slurm_lifecycle.core.formats import tells_of_a_reboot
 from slurm_lifecycle.core.ladder import TICKET_RUNGS
+from slurm_lifecycle.core.machine import RESTORING, MachineCommand, StepOutcome
 from slurm_lifecycle.core.model import Attempt, AttemptOutcome, Incident, NodeView, Owner, Rung
 from slurm_lifecycle.core.ownership import UNREADABLE, is_drained, owner_of, reboot_under_way, understood
 from slurm_lifecycle.core.plan import (
+    AbortImage,
     Action,
     CreateFence,
     Drain,
@@ -26,6 +28,7 @@ from slurm_lifecycle.core.plan import (
     Plan,
     RemoveFence,
     RenewFence,
+    SendStep,
     SetComment,
     StartAttempt,
     Undrain,
@@ -40,10 +43,12 @@ from slurm_lifecycle.errors import (
     TransientError,
 )
 from slurm_lifecycle.ports import (
+    Bmc,
     Clock,
     NodeCommand,
     Notifier,
     Provisioner,
+    Sent,
     Slurm,
     Store,
     TicketFacts,
@@ -55,12 +60,14 @@ _REPORT_TIMEOUT_S = 10.0
 _REPORT_MAX_CHARS = 1 << 20
 _REPORT_MAX_DEPTH = 16
 _SITE_SHARE_S = 30.0
+# Two answers of a BMC that takes 20 s for each (seen on DGX H100): its serial number, then the command.
+_SEND_DEADLINE_S = 60.0
 _LOG = logging.getLogger("slurm_lifecycle.executor")
 
 
 def _asks_the_site(action: Action) -> bool:
     site = isinstance(action, StartAttempt) and action.attempt.rung in IDEMPOTENT_RUNGS
-    return site or isinstance(action, Notice)
+    return site or isinstance(action, Notice | AbortImage)
 
 
 def _deeper_than(value: object, limit: int) -> bool:
@@ -95,6 +102,7 @@ class Ports:
     store: Store
     clock: Clock
     provisioner: Provisioner
+    bmc: Bmc
     node_command: NodeCommand
     tickets: Tickets
     notifier: Notifier
@@ -120,12 +128,15 @@ class Executor:
         """
         began = self._ports.clock.now()
         done = []
-        for action in sorted(plan.actions, key=_asks_the_site):
+        steps = [one for one in plan.actions if isinstance(one, SendStep)]
+        others = [one for one in plan.actions if not isinstance(one, SendStep)]
+        for action in sorted(others, key=_asks_the_site):
             late = self._ports.clock.now() - began > _SITE_SHARE_S
             if late and isinstance(action, StartAttempt) and _asks_the_site(action):
                 done.append(Done(action, "skipped", "this tick spent its time on the site's commands"))
             else:
                 done.append(self._one(action, incidents))
+        done += self._steps(steps)
         for notice in plan.standing:
             self._ports.notifier.notify(notice)
         return tuple(done)
@@ -165,6 +176,8 @@ class Executor:
             self._undrain(action)
         elif isinstance(action, StartAttempt):
             self._start(action, incidents)
+        elif isinstance(action, AbortImage):
+            self._ports.provisioner.abort(action.op_id, action.node)
         else:
             assert isinstance(action, Notice)
             self._ports.notifier.notify(action)
@@ -222,7 +235,7 @@ class Executor:
             self._write_ticket(attempt, incidents.get(attempt.node))
             return
         try:
-            self._look_before(action)
+            self._look_at(attempt, action.fence)
             self._send(attempt)
         except (Skipped, TransientError) as error:
             if action.again:
@@ -242,12 +255,11 @@ class Executor:
     def _end(self, attempt: Attempt, outcome: AttemptOutcome, detail: str) -> None:
         self._ports.store.resolve(attempt.op_id, outcome, detail, self._ports.clock.now())
 
-    def _look_before(self, action: StartAttempt) -> None:
+    def _look_at(self, attempt: Attempt, fence: str) -> None:
         """The last look before something disruptive: drained by both reads, ours, fenced, responding."""
-        attempt = action.attempt
-        reservation = self._ports.slurm.reservations().get(action.fence)
+        reservation = self._ports.slurm.reservations().get(fence)
         if reservation is None or attempt.node not in reservation.nodes:
-            raise Skipped(f"fence {action.fence or '(none)'} does not stand over {attempt.node}")
+            raise Skipped(f"fence {fence or '(none)'} does not stand over {attempt.node}")
         view = self._fresh(attempt.node)
         jobs = self._ports.slurm.jobs_on(attempt.node)
         if not is_drained(view, jobs):
@@ -258,6 +270,59 @@ class Executor:
             raise Skipped(f"the drain of {attempt.node} is not ours any more: {view.reason[:80]!r}")
         if attempt.rung is Rung.REBOOT and view.state & {"NOT_RESPONDING", "DOWN"}:
             raise Skipped(f"{attempt.node} does not respond now")
+
+    # ------------------------------------------------------------ step by step
+
+    def _steps(self, actions: Sequence[SendStep]) -> list[Done]:
+        """Send the commands to BMCs, all at once and each after its own look; then write down what came.
+
+        A daemon that dies in between leaves a command without an outcome, which counts as maybe sent.
+        """
+        done, cleared = [], []
+        for action in actions:
+            sent = self._may_send(action)
+            if sent is None:
+                cleared.append(action)
+            else:
+                done.append(self._end_step(action, sent))
+        commands = {one.node: one.step.command for one in cleared}
+        answers = self._ports.bmc.send(commands, _SEND_DEADLINE_S) if commands else {}
+        nothing = Sent(StepOutcome.AMBIGUOUS, "no answer on record")
+        return done + [self._end_step(one, answers.get(one.node, nothing)) for one in cleared]
+
+    def _may_send(self, action: SendStep) -> Sent | None:
+        """Why a command is not sent to a BMC, or what came of the one that is for the provisioner."""
+        command = action.step.command
+        if command in RESTORING:
+            return None
+        try:
+            self._look_at(action.attempt, action.fence)
+            if command is not MachineCommand.STAGE:
+                return None
+            self._ports.provisioner.start(action.node, self._policy.image, action.attempt.op_id)
+        except (Skipped, TransientError) as error:
+            return Sent(StepOutcome.REFUSED, f"not sent: {error}")
+        except PermanentError as error:
+            return Sent(StepOutcome.UNSUPPORTED, str(error))
+        except AmbiguousOutcome as error:
+            return Sent(StepOutcome.AMBIGUOUS, str(error))
+        except (LifecycleError, InvariantViolation):
+            raise
+        except Exception as error:
+            _LOG.exception("%s of %s failed by a defect", command.value, action.node)
+            return Sent(StepOutcome.AMBIGUOUS, f"by a defect: {type(error).__name__}: {error}")
+        return Sent(StepOutcome.ACCEPTED)
+
+    def _end_step(self, action: SendStep, sent: Sent) -> Done:
+        store, step = self._ports.store, action.step
+        store.end_step(step.op_id, step.n, sent.outcome, sent.detail, self._ports.clock.now())
+        may_be = sent.outcome in (StepOutcome.ACCEPTED, StepOutcome.AMBIGUOUS)
+        if may_be and not action.attempt.sent:
+            store.mark_sent(action.attempt.op_id)
+        results = {StepOutcome.ACCEPTED: "done", StepOutcome.AMBIGUOUS: "ambiguous"}
+        return Done(action, results.get(sent.outcome, "refused"), sent.detail)
+
+    # ------------------------------------------------------------ at once
 
     def _send(self, attempt: Attempt) -> None:
         if attempt.rung is Rung.REBOOT:

@@ -1,19 +1,23 @@
 """One tick: observe, plan, check, store, execute. Nothing acts before it is stored."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from slurm_lifecycle.core.evidence import through_bmc
 from slurm_lifecycle.core.invariants import check_plan
+from slurm_lifecycle.core.machine import MachineReading
 from slurm_lifecycle.core.model import Fleet, Incident, Observation, ProvisionStatus, Records, Rung, Step
 from slurm_lifecycle.core.plan import Plan
 from slurm_lifecycle.core.planner import plan as make_plan
 from slurm_lifecycle.core.policy import Policy
 from slurm_lifecycle.errors import InvariantViolation, TransientError
-from slurm_lifecycle.ports import Clock, Provisioner, Slurm, Store
+from slurm_lifecycle.ports import Bmc, Clock, MachineHealth, Provisioner, Slurm, Store
 from slurm_lifecycle.service.executor import Done, Executor
 
 # Of each tick, so much may go to asking how reimages stand.
 POLL_SHARE_S = 15.0
+# One reading takes three answers or four; what takes longer is delivered by a later tick.
+READ_MACHINES_S = 10.0
 Planner = Callable[[Fleet, Policy, float], Plan]
 
 
@@ -46,6 +50,8 @@ class Reconciler:
         slurm: Slurm,
         store: Store,
         provisioner: Provisioner,
+        bmc: Bmc,
+        health: MachineHealth,
         executor: Executor,
         clock: Clock,
         policy: Policy,
@@ -55,6 +61,8 @@ class Reconciler:
         self._slurm = slurm
         self._store = store
         self._provisioner = provisioner
+        self._bmc = bmc
+        self._health = health
         self._executor = executor
         self._clock = clock
         self._policy = policy
@@ -95,7 +103,22 @@ class Reconciler:
             raise TransientError("read nodes", "slurmctld lists no node at all")
         jobs = self._slurm.jobs()
         reservations = self._slurm.reservations()
-        return Observation(now, nodes, jobs, reservations, self._poll(records))
+        return Observation(
+            now,
+            nodes,
+            jobs,
+            reservations,
+            provision=self._poll(records),
+            machines=self._read_machines(records),
+            health=self._health.reports(),
+        )
+
+    def _read_machines(self, records: Records) -> Mapping[str, MachineReading]:
+        """Readings of the machines that a repair is under way on, through their BMC."""
+        wanted = [
+            one.node for one in records.attempts if one.outcome is None and through_bmc(one, self._policy)
+        ]
+        return self._bmc.read(wanted, READ_MACHINES_S) if wanted else {}
 
     def _poll(self, records: Records) -> dict[str, ProvisionStatus]:
         """Ask about reimages, those that waited longest first; a site's command that hangs is not waited for

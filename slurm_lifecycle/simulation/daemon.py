@@ -7,9 +7,10 @@ from pathlib import Path
 from slurm_lifecycle.core.model import Verb
 from slurm_lifecycle.core.planner import plan as make_plan
 from slurm_lifecycle.core.policy import Policy
-from slurm_lifecycle.ports import Clock, NodeCommand, Notifier, Provisioner, Slurm, Store, Tickets
+from slurm_lifecycle.ports import Bmc, Clock, NodeCommand, Notifier, Provisioner, Slurm, Store, Tickets
 from slurm_lifecycle.service.executor import Executor, Ports
 from slurm_lifecycle.service.reconciler import Planner, Reconciler, TickResult
+from slurm_lifecycle.service.without_bmc import WithoutBmc
 from slurm_lifecycle.store.opening import open_store
 from slurm_lifecycle.store.sql_store import SqlStore
 
@@ -24,6 +25,7 @@ class Outside:
 
     slurm: Slurm
     provisioner: Provisioner
+    bmc: Bmc
     tickets: Tickets
     notifier: Notifier
     node_command: NodeCommand
@@ -70,6 +72,7 @@ class SimDaemon:
             store=store,
             clock=clock,
             provisioner=outside.provisioner,
+            bmc=outside.bmc,
             node_command=outside.node_command,
             tickets=outside.tickets,
             notifier=outside.notifier,
@@ -79,6 +82,8 @@ class SimDaemon:
             slurm=outside.slurm,
             store=store,
             provisioner=outside.provisioner,
+            bmc=outside.bmc,
+            health=WithoutBmc(),
             executor=Executor(ports, self.policy),
             clock=clock,
             policy=self.policy,

@@ -2,7 +2,7 @@
 
 import sqlalchemy as sa
 
-from slurm_lifecycle.core.machine import AttemptStep
+from slurm_lifecycle.core.machine import AttemptStep, PhoneHome
 from slurm_lifecycle.core.model import (
     Attempt,
     BreakerHit,
@@ -10,7 +10,6 @@ from slurm_lifecycle.core.model import (
     Finding,
     Hold,
     Incident,
-    PhoneHome,
     Request,
     Trip,
 )

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import sqlalchemy as sa
 
 from slurm_lifecycle.core.fault_catalog import FaultClass, Level
-from slurm_lifecycle.core.machine import AttemptStep, MachineCommand, StepOutcome
+from slurm_lifecycle.core.machine import AttemptStep, MachineCommand, PhoneHome, StepOutcome
 from slurm_lifecycle.core.model import (
     Attempt,
     AttemptOutcome,
@@ -18,7 +18,6 @@ from slurm_lifecycle.core.model import (
     Hold,
     Incident,
     Phase,
-    PhoneHome,
     Request,
     Rung,
     Step,

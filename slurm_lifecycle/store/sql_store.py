@@ -7,8 +7,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite import insert
 
-from slurm_lifecycle.core.machine import StepOutcome
-from slurm_lifecycle.core.model import AttemptOutcome, Identity, PhoneHome, Records, Request, Verb
+from slurm_lifecycle.core.machine import PhoneHome, StepOutcome
+from slurm_lifecycle.core.model import AttemptOutcome, Identity, Records, Request, Verb
 from slurm_lifecycle.core.plan import Event, NodeStatus, Plan
 from slurm_lifecycle.errors import InvariantViolation, NotTheActor, StoreError
 from slurm_lifecycle.store import reads, rows, schema, writes

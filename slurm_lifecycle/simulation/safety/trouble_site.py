@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from slurm_lifecycle.core.machine import StepOutcome
 from slurm_lifecycle.core.model import (
     AttemptOutcome,
     Identity,
@@ -72,6 +73,11 @@ class TroubledProvisioner:
         if self._troubles.strikes("poll fails"):
             return ProvisionStatus(ProvisionState.UNKNOWN, "the command did not end in time")
         return self._inner.poll(op_id, node)
+
+    def abort(self, op_id: str, node: str) -> None:
+        """The operation is not wanted any more."""
+        self._troubles.boundary(f"before abort {op_id}")
+        self._inner.abort(op_id, node)
 
 
 class TroubledDesk:
@@ -171,6 +177,13 @@ class TroubledStore:
         self._before("resolve")
         self._inner.resolve(op_id, outcome, detail, now)
         self._after("resolve")
+
+    def end_step(self, op_id: str, n: int, outcome: StepOutcome, detail: str, now: float) -> None:
+        """What came of sending one command."""
+        self._troubles.effect_boundary("before end_step")
+        self._before("end_step")
+        self._inner.end_step(op_id, n, outcome, detail, now)
+        self._after("end_step")
 
     def add_request(self, verb: Verb, subject: str, actor: str, text: str, now: float) -> int:
         """A person's request."""

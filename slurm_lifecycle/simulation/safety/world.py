@@ -10,6 +10,7 @@ from slurm_lifecycle.core.plan import Plan
 from slurm_lifecycle.core.policy import Policy
 from slurm_lifecycle.errors import InvariantViolation, LifecycleError
 from slurm_lifecycle.service.reconciler import TickResult
+from slurm_lifecycle.service.without_bmc import WithoutBmc
 from slurm_lifecycle.simulation.daemon import HOST, INSTANCE, Outside, SimDaemon
 from slurm_lifecycle.simulation.fleet import Fleet
 from slurm_lifecycle.simulation.machines.faults import Fault
@@ -98,6 +99,7 @@ class World:
         outside = Outside(
             slurm=self.slurm,
             provisioner=TroubledProvisioner(self.fleet.provisioner, self.timeline, troubles, judges),
+            bmc=WithoutBmc(),
             tickets=self.desk,
             notifier=self.desk,
             node_command=self.desk,

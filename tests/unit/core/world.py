@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from slurm_lifecycle.core.fault_catalog import fault_for
 from slurm_lifecycle.core.formats import make_reason
 from slurm_lifecycle.core.invariants import check_plan
+from slurm_lifecycle.core.machine import AttemptStep, MachineCommand, StepOutcome
 from slurm_lifecycle.core.model import (
     Attempt,
     AttemptOutcome,
@@ -25,18 +26,21 @@ from slurm_lifecycle.core.model import (
     Verb,
 )
 from slurm_lifecycle.core.plan import (
+    AbortImage,
     CreateFence,
     Drain,
     Notice,
     Plan,
     RemoveFence,
     RenewFence,
+    SendStep,
     SetComment,
     StartAttempt,
     Undrain,
 )
 from slurm_lifecycle.core.planner import plan
 from slurm_lifecycle.core.policy import Mode, Policy
+from tests.unit.core.machine import Machine
 
 ALL_RUNGS = frozenset({"drain", "return", "reboot", "reimage", "rma"})
 ACT = Policy(
@@ -65,6 +69,10 @@ class World:
     reservations: dict[str, ReservationView] = field(default_factory=dict)
     provision: dict[str, ProvisionStatus] = field(default_factory=dict)
     boots: dict[str, int] = field(default_factory=dict)
+    images: dict[str, tuple[str, str]] = field(default_factory=dict)
+    machines: dict[str, Machine] = field(default_factory=dict)
+    staged: dict[str, tuple[str, str]] = field(default_factory=dict)
+    killed: Callable[[AttemptStep], bool] = field(default=lambda step: False)
     faults: dict[str, tuple[str, str]] = field(default_factory=dict)
     cured_by: dict[str, str] = field(default_factory=dict)
     incidents: dict[str, Incident] = field(default_factory=dict)
@@ -90,6 +98,9 @@ class World:
         code, component = self.faults.get(name, ("-", "-"))
         level = "ok" if code == "-" else fault_for(code).level.value
         extra = f"slc1 {boot(name, self.boots[name])} 1 {level} {code} {component}"
+        if name in self.images:
+            op_id, image = self.images[name]
+            extra += f" img={op_id},{image}"
         self.nodes[name] = replace(self.nodes[name], extra=extra)
 
     def fault(self, name: str, code: str, component: str = "gpu3", cured_by: str = "reboot") -> None:
@@ -136,8 +147,14 @@ class World:
     # ---- one tick
 
     def fleet(self) -> Fleet:
+        asked = {one.node for one in self.records.attempts if one.outcome is None} & self.machines.keys()
         seen = Observation(
-            self.now, dict(self.nodes), tuple(self.jobs), dict(self.reservations), dict(self.provision)
+            self.now,
+            dict(self.nodes),
+            tuple(self.jobs),
+            dict(self.reservations),
+            dict(self.provision),
+            {name: self.machines[name].reading(name, self.now) for name in asked},
         )
         return Fleet(seen, self.records, self.identity)
 
@@ -145,6 +162,7 @@ class World:
         for _ in range(count):
             self.now += TICK_S
             self._reboots_go_on()
+            self._machines_go_on()
             fleet = self.fleet()
             self.last = plan(fleet, self.policy, self.now)
             problems = check_plan(fleet, self.last, self.policy, self.now)
@@ -192,6 +210,7 @@ class World:
         attempts = {one.op_id: one for one in self.records.attempts} | {
             one.op_id: one for one in made.attempts
         }
+        steps = {(one.op_id, one.n): one for one in (*self.records.steps, *made.steps)}
         fences = dict(self.records.fences) | {one.name: one for one in made.fences}
         holds = dict(self.records.holds) | {one.node: one for one in made.holds}
         done = {number for number, _ in made.requests_done}
@@ -199,6 +218,7 @@ class World:
             incidents=incidents,
             closed_incidents=tuple(closed),
             attempts=tuple(attempts.values()),
+            steps=tuple(steps.values()),
             findings=tuple(one for one in findings.values() if one.cleared_at is None),
             fences={name: one for name, one in fences.items() if one.closed_at is None},
             trips=(*self.records.trips, *made.trips)
@@ -231,6 +251,10 @@ class World:
             self.set_state(action.node, "IDLE", drop=("DRAIN", "DOWN"), reason="")
         elif isinstance(action, StartAttempt):
             self._attempt(action.attempt)
+        elif isinstance(action, SendStep):
+            self._send(action)
+        elif isinstance(action, AbortImage):
+            self.staged.pop(action.node, None)
         else:
             assert isinstance(action, Notice)
 
@@ -247,11 +271,45 @@ class World:
             )
         elif attempt.rung is Rung.REIMAGE:
             self.provision[attempt.op_id] = ProvisionStatus(ProvisionState.DONE)
+            self.images[attempt.node] = (attempt.op_id, self.policy.image)
             self._booted(attempt.node, "reimage")
         else:
             self._resolve(
                 replace(attempt, outcome=AttemptOutcome.SUCCEEDED, ended_at=self.now, detail="t.md")
             )
+
+    def _send(self, action: SendStep) -> None:
+        step = action.step
+        if step.command is MachineCommand.STAGE:
+            self.staged[action.node] = (action.attempt.op_id, self.policy.image)
+            outcome, detail = StepOutcome.ACCEPTED, ""
+        else:
+            outcome, detail = self.machines[action.node].send(step.command, self.now)
+        if self.killed(step):
+            return
+        ended = replace(step, outcome=outcome, ended_at=self.now, detail=detail)
+        steps = tuple(ended if one is step else one for one in self.records.steps)
+        self.records = replace(self.records, steps=steps)
+
+    def _machines_go_on(self) -> None:
+        """Power that comes and goes under Slurm: a node that is off is lost, one that booted registers."""
+        for name, machine in self.machines.items():
+            was_up = machine.up
+            machine.pass_time(self.now)
+            if was_up and not machine.up:
+                self.set_state(name, "DOWN", "NOT_RESPONDING", drop=("IDLE",))
+            elif machine.up and machine.booted_at != self.nodes[name].boot_time_s:
+                if machine.booted_from == "network" and name in self.staged:
+                    self.images[name] = self.staged[name]
+                    self._cured(name, "reimage")
+                self._cured(name, "power")
+                self._booted(name, "reboot")
+                self.set_state(name, drop=("NOT_RESPONDING",))
+                self.nodes[name] = replace(self.nodes[name], boot_time_s=machine.booted_at)
+
+    def _cured(self, name: str, rung: str) -> None:
+        if self.cured_by.get(name) == rung:
+            self.faults.pop(name, None)
 
     def _resolve(self, attempt: Attempt) -> None:
         attempts = {one.op_id: one for one in self.records.attempts} | {attempt.op_id: attempt}

@@ -28,6 +28,7 @@ from slurm_lifecycle.service.executor import Done, Executor, Ports
 from slurm_lifecycle.service.notify import LogNotifier
 from slurm_lifecycle.service.reconciler import Reconciler
 from slurm_lifecycle.service.tickets import FileTickets
+from slurm_lifecycle.service.without_bmc import WithoutBmc
 from slurm_lifecycle.slurm.scontrol import ScontrolSlurm
 from slurm_lifecycle.store.opening import open_store
 from slurm_lifecycle.store.sql_store import SqlStore
@@ -81,6 +82,7 @@ def carry_out(
         store=store,
         clock=SystemClock(),
         provisioner=CommandProvisioner((), ()),
+        bmc=WithoutBmc(),
         node_command=Reports(report),
         tickets=FileTickets(folder / "tickets"),
         notifier=LogNotifier(),
@@ -166,6 +168,7 @@ def test_commands_of_the_site_come_last_and_get_a_share_of_the_tick(tmp_path: Pa
         store=store,
         clock=clock,
         provisioner=CommandProvisioner((), ()),
+        bmc=WithoutBmc(),
         node_command=Reports("{}"),
         tickets=SlowTickets(tmp_path / "tickets", clock),
         notifier=LogNotifier(),
@@ -201,6 +204,8 @@ def test_reimages_that_do_not_answer_are_asked_in_turn_within_a_share_of_the_tic
         slurm=OddSlurm(),
         store=store,
         provisioner=site,
+        bmc=WithoutBmc(),
+        health=WithoutBmc(),
         executor=Executor.__new__(Executor),
         clock=Clock(),
         policy=Policy(),

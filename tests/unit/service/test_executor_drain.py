@@ -11,6 +11,7 @@ from slurm_lifecycle.service.daemon import SystemClock
 from slurm_lifecycle.service.executor import Done, Executor, Ports
 from slurm_lifecycle.service.notify import LogNotifier
 from slurm_lifecycle.service.tickets import FileTickets
+from slurm_lifecycle.service.without_bmc import WithoutBmc
 from slurm_lifecycle.simulation.port import SimSlurm
 from slurm_lifecycle.simulation.slurmctld import NodeSpec, SlurmConf, Slurmctld
 from slurm_lifecycle.simulation.streams import stream
@@ -28,6 +29,7 @@ def carry_out(folder: Path, ctld: Slurmctld, action: Action) -> Done:
         store=store,
         clock=SystemClock(),
         provisioner=CommandProvisioner((), ()),
+        bmc=WithoutBmc(),
         node_command=Reports("{}"),
         tickets=FileTickets(folder / "tickets"),
         notifier=LogNotifier(),

@@ -9,6 +9,7 @@ from slurm_lifecycle.core.model import Verb
 from slurm_lifecycle.core.plan import Notice
 from slurm_lifecycle.core.policy import Mode, Policy
 from slurm_lifecycle.service.reconciler import TickResult
+from slurm_lifecycle.service.without_bmc import WithoutBmc
 from slurm_lifecycle.simulation.daemon import Outside, SimDaemon
 from slurm_lifecycle.simulation.fleet import Fleet, FleetSettings
 from slurm_lifecycle.simulation.machines.arrivals import (
@@ -69,7 +70,9 @@ class City:
             domains={one.name: one.domain for one in NODES},
         )
         desk = fleet.desk
-        outside = Outside(fleet.slurm, fleet.provisioner, desk, desk, desk, Clock(self.timeline))
+        outside = Outside(
+            fleet.slurm, fleet.provisioner, WithoutBmc(), desk, desk, desk, Clock(self.timeline)
+        )
         self.daemon = SimDaemon(outside, policy, folder)
         self.standing: tuple[Notice, ...] = ()
         self.ticker = Ticker(self.timeline, fleet.ctld, policy, self._tick)

@@ -9,6 +9,7 @@ from slurm_lifecycle.core.model import Verb
 from slurm_lifecycle.core.policy import Mode, Policy
 from slurm_lifecycle.service.daemon import SystemClock
 from slurm_lifecycle.service.reconciler import TickResult
+from slurm_lifecycle.service.without_bmc import WithoutBmc
 from slurm_lifecycle.simulation.daemon import Outside, SimDaemon
 from slurm_lifecycle.simulation.fleet import Fleet, FleetSettings
 from slurm_lifecycle.simulation.machines.arrivals import Arrivals, FaultRates
@@ -34,7 +35,9 @@ class Story:
         self.fleet = fleet
         self.lines: list[str] = []
         clock = SystemClock(wall=lambda: fleet.timeline.now, monotonic=lambda: fleet.timeline.now)
-        outside = Outside(fleet.slurm, fleet.provisioner, fleet.desk, fleet.desk, fleet.desk, clock)
+        outside = Outside(
+            fleet.slurm, fleet.provisioner, WithoutBmc(), fleet.desk, fleet.desk, fleet.desk, clock
+        )
         self.daemon = SimDaemon(outside, POLICY, folder)
         self.ticker = Ticker(fleet.timeline, fleet.ctld, POLICY, self.tick, leave_out=leave_out)
         fleet.machines.start()
