@@ -175,7 +175,9 @@ def _check_step(
     earlier = [one for one in fleet.records.steps if one.op_id == attempt.op_id]
     if any(one.n >= step.n for one in earlier):
         yield f"{name}: its number was given before"
-    sent = [one for one in earlier if one.command is step.command and one.outcome is not StepOutcome.REFUSED]
+    # Over a cut that a daemon died it may have been sent; the others are asked for again by what was read.
+    none = {StepOutcome.REFUSED, None} if step.command in RESTORING else {StepOutcome.REFUSED}
+    sent = [one for one in earlier if one.command is step.command and one.outcome not in none]
     if len(sent) >= _AT_MOST.get(step.command, 1):
         yield f"{name}: was sent {len(sent)} times before"
     if step.command is MachineCommand.OFF_SEEN:

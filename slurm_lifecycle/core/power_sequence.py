@@ -14,7 +14,7 @@ Rules that hold whatever a BMC answers:
 - A machine that does not read as off after its power was cut may be off all the same: it is sent `On` too.
 """
 
-from slurm_lifecycle.core.machine import BmcProblem, MachineCommand, MachineReading, PowerState
+from slurm_lifecycle.core.machine import BmcProblem, MachineCommand, MachineReading, PowerState, StepOutcome
 from slurm_lifecycle.core.model import AttemptOutcome
 from slurm_lifecycle.core.sequence_record import (
     Decision,
@@ -50,7 +50,7 @@ def next_step(now: Situation) -> Decision:
     seen = Past(now)
     if now.reading is not None and now.reading.problem in _LASTING and not seen.begun:
         return End(AttemptOutcome.CANCELLED, now.reading.detail or now.reading.problem.value)
-    if seen.booted and (seen.begun or now.goal is not Goal.REIMAGE):
+    if seen.booted and (seen.begun or now.goal is Goal.POWER_CYCLE):
         return _booted(now, seen)
     if not seen.begun:
         return _begin(now, seen)
@@ -231,9 +231,9 @@ def _clear(now: Situation, seen: Past, reading: MachineReading | None) -> Decisi
         return Wait("reads whether the boot override is gone")
     if reading.boot is not None and not reading.boot.stands:
         return None
-    if reading.boot is None and last is not None:
+    if (reading.boot is None and last is not None) or seen.unsupported(command) is not None:
         return None
-    if seen.times(command) >= MAX_CLEAR or seen.refusals(command) >= now.limits.refused_tries:
+    if seen.answered(command) >= MAX_CLEAR or seen.refusals(command) >= now.limits.refused_tries:
         return None
     return _again(now, seen, command)
 
@@ -247,14 +247,16 @@ def _switched_on(now: Situation, seen: Past) -> Decision:
     reading = seen.fresh(on)
     off = reading is not None and reading.power is PowerState.OFF
     late = now.now >= settled_at(on) + now.limits.on_s
-    if off and late and seen.times(MachineCommand.ON) < MAX_ON:
+    if off and late and seen.answered(MachineCommand.ON) < MAX_ON:
         return _again(now, seen, MachineCommand.ON)
     if seen.off_seen is None:
         return _never_off(now, seen, reading)
+    if reading is None and (on.outcome is not StepOutcome.ACCEPTED or now.now < now.deadline):
+        return Wait(f"was switched on; {_silence(now)}")
     is_on = reading is not None and reading.power is PowerState.ON
     failed = _why_failed(now, seen)
     if failed and (is_on or late):
-        return _over(now, seen, AttemptOutcome.FAILED, failed)
+        return _over(now, seen, AttemptOutcome.FAILED, f"{failed}; it stays off" if off else failed)
     if now.now >= now.deadline:
         words = "it stays off" if off else "no new boot was seen by its deadline"
         outcome = AttemptOutcome.FAILED if off else AttemptOutcome.AMBIGUOUS
@@ -313,6 +315,10 @@ def _booted(now: Situation, seen: Past) -> Decision:
     assert now.booted_at is not None
     if now.goal is Goal.AC_CYCLE and (failed := seen.begun and _why_failed(now, seen)):
         return End(AttemptOutcome.FAILED, failed)
+    cut = seen.sent(MachineCommand.AC_CYCLE)
+    if cut is not None and cut.outcome is not StepOutcome.ACCEPTED:
+        # Its checks decide; nothing else tells whether the mains side was cut.
+        return End(AttemptOutcome.AMBIGUOUS, "a new boot was seen; whether its mains were cut is not known")
     if now.goal is not Goal.REIMAGE:
         how = "a new boot was seen" if seen.begun else "it booted before it was touched"
         return End(AttemptOutcome.SUCCEEDED, how)

@@ -122,9 +122,9 @@ class Past:
         """The last one that was, or may have been, sent."""
         return next((one for one in reversed(self._all(command)) if _may_be_sent(one)), None)
 
-    def times(self, command: MachineCommand) -> int:
-        """How often it was, or may have been, sent."""
-        return sum(1 for one in self._all(command) if _may_be_sent(one))
+    def answered(self, command: MachineCommand) -> int:
+        """How often it was sent, those left out that a daemon died over."""
+        return sum(1 for one in self._all(command) if _may_be_sent(one) and one.outcome is not None)
 
     def refused(self, command: MachineCommand) -> AttemptStep | None:
         """The last one, where it was refused."""
