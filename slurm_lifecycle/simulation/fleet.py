@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from slurm_lifecycle.simulation.desk import Desk
 from slurm_lifecycle.simulation.machines.agent import AgentSettings, NodeAgents
 from slurm_lifecycle.simulation.machines.bmc import Bmcs, BmcSettings
+from slurm_lifecycle.simulation.machines.bmc_port import SimBmc
 from slurm_lifecycle.simulation.machines.hardware import MachineSettings
 from slurm_lifecycle.simulation.machines.machine import Machines
 from slurm_lifecycle.simulation.machines.provisioner import ProvisionerSettings, SimProvisioner
@@ -31,7 +32,7 @@ class Fleet:
     """Everything but the daemon, its people and its jobs; all of it on one timeline.
 
     Attributes:
-        slurm, provisioner, desk: the ports as they are without trouble.
+        slurm, provisioner, bmc, desk: the ports as they are without trouble.
     """
 
     def __init__(self, settings: FleetSettings, seed: int | str) -> None:
@@ -46,6 +47,7 @@ class Fleet:
         self.ctld.on_job_start.append(self.machines.job_started)
         self.agents = NodeAgents(self.machines, self.ctld, settings.agents)
         self.bmcs = Bmcs(self.machines, settings.bmcs)
+        self.bmc = SimBmc(self.machines, self.bmcs)
         self.provisioner = SimProvisioner(self.machines, self.bmcs, settings.provisioner)
         self.slurm = SimSlurm(self.ctld)
         self.desk = Desk()

@@ -33,6 +33,7 @@ from slurm_lifecycle.core.policy import Budget
 from slurm_lifecycle.errors import InvariantViolation
 from slurm_lifecycle.service import executor, reconciler
 from slurm_lifecycle.simulation.safety.suite import quiet, run_seed
+from tests.simulation.mutants_power import POWER
 
 SEEDS = 50
 
@@ -221,14 +222,15 @@ def _no_fence_and_nobody_looks() -> Mapping[tuple[Any, str], Any]:
     return {
         **_no_fence(),
         (invariants, "check_plan"): lambda *args: (),
-        (executor.Executor, "_look_before"): _look_before_without_fence,
+        (executor.Executor, "_look_at"): _look_without_fence,
     }
 
 
-def _look_before_without_fence(self: executor.Executor, action: Any) -> None:
+def _look_without_fence(self: executor.Executor, attempt: Attempt, fence: str) -> None:
+    del fence
     self._ports.slurm.reservations()
-    self._fresh(action.attempt.node)
-    self._ports.slurm.jobs_on(action.attempt.node)
+    self._fresh(attempt.node)
+    self._ports.slurm.jobs_on(attempt.node)
 
 
 def _fence_goes_first() -> Mapping[tuple[Any, str], Any]:
@@ -431,7 +433,7 @@ MUTANTS = (
         15,
         "RESUME only where it is DOWN",
     ),
-    Mutant("no memory", "a relapse begins at the first rung", _no_memory, 27, "relapses go up the ladder"),
+    Mutant("no memory", "a relapse begins at the first rung", _no_memory, 11, "relapses go up the ladder"),
     Mutant(
         "breaker blocks returns",
         "a tripped breaker keeps checked nodes",
@@ -540,22 +542,22 @@ MUTANTS = (
         "nobody is told",
         "what waits for a person is not told",
         _nobody_is_told,
-        0,
+        1,
         "who waits for a person is told",
     ),
     Mutant(
         "holds are ignored",
         "a node that a person holds is worked on",
         _holds_are_ignored,
-        6,
+        8,
         "only what is allowed",
     ),
     Mutant(
         "comments are overwritten",
         "others' words in a Comment are lost",
         _comments_are_overwritten,
-        1,
-        "only its own fields",
+        0,
+        "it comes to rest",
     ),
     Mutant("a case vanishes", "a case is closed without a word", _a_case_vanishes, 0, "no incident vanishes"),
     Mutant(
@@ -569,9 +571,10 @@ MUTANTS = (
         "stale reasons hide outages",
         "as it was before this suite",
         _stale_reasons_hide_outages,
-        4,
+        0,
         "it comes to rest",
     ),
+    *(Mutant(*one) for one in POWER),
 )
 
 

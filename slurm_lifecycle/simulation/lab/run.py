@@ -17,7 +17,6 @@ from slurm_lifecycle.core.plan import Notice
 from slurm_lifecycle.core.policy import DAY_S, Mode, Policy
 from slurm_lifecycle.service.daemon import SystemClock
 from slurm_lifecycle.service.reconciler import TickResult
-from slurm_lifecycle.service.without_bmc import WithoutBmc
 from slurm_lifecycle.simulation.daemon import Outside, SimDaemon
 from slurm_lifecycle.simulation.fleet import Fleet, FleetSettings
 from slurm_lifecycle.simulation.lab.accounts import Accounts
@@ -153,7 +152,7 @@ class Lab:
         return Outside(
             slurm=fleet.slurm,
             provisioner=fleet.provisioner,
-            bmc=WithoutBmc(),
+            bmc=fleet.bmc,
             tickets=fleet.desk,
             notifier=fleet.desk,
             node_command=fleet.desk,

@@ -330,7 +330,10 @@ class NodeAgents:
         if present is not None and present.boot_id == mind.boot_id and present.seq >= mind.seq:
             mind.seq = present.seq + 1
         level, code, component = mind.said
-        mind.written = joined(view.extra, f"slc1 {mind.boot_id} {mind.seq} {level} {code} {component}")
+        op_id, image = self._machines.machine(mind.name).image
+        marker = f" img={op_id},{image}" if op_id else ""
+        said = f"slc1 {mind.boot_id} {mind.seq} {level} {code} {component}{marker}"
+        mind.written = joined(view.extra, said)
         self._ctld.set_extra(mind.name, mind.written)
         for told in self.on_verdict:
             told(mind.name, level, code, component)

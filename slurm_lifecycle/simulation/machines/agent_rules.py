@@ -29,7 +29,7 @@ _CLASS_ORDER = (
 )
 _HOLDING = frozenset({"hold", "stop"})
 _MARK = re.compile(r"slc1\[([^\]]*)\]")
-_SEGMENT = re.compile(r"(?:^|; )slc1 \S+ \d{1,9} (?:ok|warn|drain) \S+ \S+$")
+_SEGMENT = re.compile(r"(?:^|; )slc1 \S+ \d{1,9} (?:ok|warn|drain) \S+ \S+(?: img=\S+)?$")
 _OUT = frozenset({"DRAIN", "DOWN", "FAIL"})
 _UNCLEAR = frozenset({"UNKNOWN", "FUTURE", "ERROR", "INVALID_REG", "REBOOT_ISSUED", "POWERED_DOWN"})
 _UNCLEAR |= {"POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP"}

@@ -63,6 +63,7 @@ class Machine:
         installing: it runs an installer, not its own system.
         boots: boots that came up so far; tries: boots that began.
         rung: how the boot under way, or the last, was made.
+        image: operation and name of the image on its disk, as its marker has them; "" where none is.
         last_fault_at: when a fault last stood on it, however short.
     """
 
@@ -84,6 +85,7 @@ class Machine:
     tries: int = 0
     injected: int = 0
     rung: str = ""
+    image: tuple[str, str] = ("", "")
     last_fault_at: float | None = None
     last_cause: str = ""
     faults: dict[str, Fault] = field(default_factory=dict)

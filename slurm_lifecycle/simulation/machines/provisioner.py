@@ -56,6 +56,7 @@ class Work:
     op_id: str
     node: str
     kind: str
+    image: str
     state: ProvisionState = _RUNNING
     text: str = ""
 
@@ -88,7 +89,6 @@ class SimProvisioner:
             PermanentError: it is refused.
             TransientError: not now.
         """
-        del image
         if op_id in self.works:
             return
         settings = self.settings
@@ -101,7 +101,7 @@ class SimProvisioner:
             raise PermanentError(f"reimage {node}", "the provisioner refuses")
         if kind == "not_now":
             raise TransientError(f"reimage {node}", "not now")
-        work = self.works[op_id] = Work(op_id, node, kind)
+        work = self.works[op_id] = Work(op_id, node, kind, image)
         for told in self.on_start:
             told(node, op_id)
         if kind == "without_boot":
@@ -123,6 +123,12 @@ class SimProvisioner:
         if work.kind == "never_ends":
             return ProvisionStatus(_RUNNING, "installing")
         return ProvisionStatus(work.state, work.text)
+
+    def abort(self, op_id: str, node: str) -> None:
+        """The machine boots from its disk from now on; what runs on it goes on."""
+        del node
+        if (work := self.works.get(op_id)) is not None:
+            self._end(work, _FAILED, "given up")
 
     # ---------------------------------------------------------------- the work
 
@@ -153,6 +159,7 @@ class SimProvisioner:
                 self._machines.boot(work.node, "power")
             self._end(work, _FAILED, "the installer failed")
             return
+        machine.image = (work.op_id, work.image)
         self._machines.boot(work.node, "reimage")
         if machine.stuck:
             self._end(work, _FAILED, "the new image did not boot")

@@ -32,6 +32,7 @@ from slurm_lifecycle.simulation.safety.oracles_limits import (
     WorkingBudget,
     WorkNow,
 )
+from slurm_lifecycle.simulation.safety.oracles_power import PowerGivenBack
 from slurm_lifecycle.simulation.safety.oracles_record import (
     Agreement,
     Deadlines,
@@ -70,6 +71,7 @@ ORACLES = (
     SeenInService,
     ReturnsGoOn,
     ProvenSuccess,
+    PowerGivenBack,
     IncidentsLast,
     Deadlines,
     PersonsAreTold,
@@ -125,7 +127,7 @@ class Draws:
             ),
             provisioner=_provisioner(stream(seed, "world", "provisioner"), boot_s),
         )
-        policy = _policy(stream(seed, "world", "policy"), nodes, partitions)
+        policy = _policy(seed, nodes, partitions)
         return cls(fleet, domains, partitions, policy, Weights.drawn(stream(seed, "world", "weights")))
 
 
@@ -158,7 +160,8 @@ def _provisioner(rng: random.Random, boot_s: float) -> ProvisionerSettings:
     )
 
 
-def _policy(rng: random.Random, nodes: tuple[NodeSpec, ...], partitions: tuple[str, ...]) -> Policy:
+def _policy(seed: int, nodes: tuple[NodeSpec, ...], partitions: tuple[str, ...]) -> Policy:
+    rng = stream(seed, "world", "policy")
     lemons = rng.choice((3, 99))
     caps = rng.choice(
         (
@@ -174,10 +177,13 @@ def _policy(rng: random.Random, nodes: tuple[NodeSpec, ...], partitions: tuple[s
     }
     domains = {spec.name: spec.domain for spec in nodes}
     first = min(domains.values())
+    bmc = stream(seed, "world", "machines").choice((frozenset(), frozenset(domains)))
     return Policy(
         mode=Mode.ACT,
         partitions=("*",) if rng.random() < 0.8 else partitions[: rng.randint(1, len(partitions))],
-        rungs=RUNGS,
+        rungs=RUNGS | ({Rung.POWER.value} if bmc else frozenset()),
+        effects=Policy().effects | ({Rung.POWER} if bmc else frozenset()),
+        bmc=bmc,
         paths=paths,
         caps=caps,
         fleet=Budget(rng.choice((2, 4, 8, None)), rng.choice((1, 2, 4, None))),

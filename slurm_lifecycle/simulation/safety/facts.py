@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from slurm_lifecycle.core.model import NodeView, Verb
 from slurm_lifecycle.core.plan import Plan
 from slurm_lifecycle.core.policy import Policy
+from slurm_lifecycle.simulation.machines.bmc import Bmcs
 from slurm_lifecycle.simulation.machines.machine import Machines
 from slurm_lifecycle.simulation.safety.journal import Journal
 from slurm_lifecycle.simulation.safety.trace import Trace
@@ -15,13 +16,13 @@ from slurm_lifecycle.simulation.timeline import Timeline
 
 OUR_REASON = "slc:"
 OUR_FENCE = "slc-"
-DISRUPTIVE = frozenset({"reboot", "reimage"})
+DISRUPTIVE = frozenset({"reboot", "power", "reimage"})
 OUT = frozenset(
     {"DRAIN", "DOWN", "NOT_RESPONDING", "FAIL", "INVALID_REG", "REBOOT_REQUESTED", "REBOOT_ISSUED"}
 )
 # What Slurm writes where a person reboots a node that had no reason; the daemon's own reboots have one.
 _A_PERSONS_REBOOT = ("reboot issued", "reboot requested", "Reboot ASAP")
-_VERDICT = re.compile(r"slc1 ([0-9a-f-]+) [0-9]+ (ok|warn|drain) (\S+) (\S+)$")
+_VERDICT = re.compile(r"slc1 ([0-9a-f-]+) [0-9]+ (ok|warn|drain) (\S+) (\S+)(?: img=\S+)?$")
 _COULD_NOT_RUN = frozenset({"CHECK_FAILED", "PROBE_HUNG"})
 
 
@@ -103,6 +104,7 @@ class Facts:
         timeline: Timeline,
         ctld: Slurmctld,
         machines: Machines,
+        bmcs: Bmcs,
         policy: Policy,
         journal: Journal,
         trace: Trace,
@@ -112,6 +114,7 @@ class Facts:
         self.timeline = timeline
         self.ctld = ctld
         self.machines = machines
+        self.bmcs = bmcs
         self.policy = policy
         self.journal = journal
         self.trace = trace

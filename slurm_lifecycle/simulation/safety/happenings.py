@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from slurm_lifecycle.core.model import Verb
+from slurm_lifecycle.core.model import Rung, Verb
 from slurm_lifecycle.core.policy import Mode
 from slurm_lifecycle.simulation.machines.faults import KINDS, kinds_of_code
 from slurm_lifecycle.simulation.slurmctld import JobSpec, NodeSpec
@@ -271,7 +271,8 @@ def _service(world: "World", node: str) -> list[Happening]:
     def configure() -> None:
         without = rng.choice(("", "", "", "drain", "return", "reboot", "reimage", "rma"))
         mode = rng.choice((Mode.ACT, Mode.ACT, Mode.ACT, Mode.OBSERVE))
-        world.restart(replace(world.policy, mode=mode, rungs=RUNGS - {without}))
+        rungs = RUNGS | {rung.value for rung in world.policy.effects & {Rung.POWER}}
+        world.restart(replace(world.policy, mode=mode, rungs=rungs - {without}))
 
     clock = world.clock
     return [

@@ -115,13 +115,18 @@ class Journal:
         where = f"{_TRY} WHERE incident_id = ? ORDER BY created_at, op_id"
         return tuple(Try(*row) for row in self._connection.execute(where, (incident_id,)))
 
+    def steps(self, op_id: str) -> tuple[tuple[str, str | None], ...]:
+        """The commands of an attempt and what came of each, in order."""
+        where = "SELECT command, outcome FROM attempt_step WHERE op_id = ? ORDER BY n"
+        return tuple((str(row[0]), row[1]) for row in self._connection.execute(where, (op_id,)))
+
     def succeeded(self) -> tuple[tuple[str, str, float], ...]:
-        """Reboots and reimages that count as done: operation, node, when they were written down."""
+        """Repairs by a boot that count as done: operation, node, when they were written down."""
         kept = self._kept.get("succeeded")
         if kept is None:
             rows = self._connection.execute(
                 "SELECT op_id, node, created_at FROM attempt"
-                " WHERE outcome = 'succeeded' AND rung IN ('reboot', 'reimage') ORDER BY op_id"
+                " WHERE outcome = 'succeeded' AND rung IN ('reboot', 'power', 'reimage') ORDER BY op_id"
             )
             kept = self._kept["succeeded"] = tuple((str(row[0]), str(row[1]), float(row[2])) for row in rows)
         assert isinstance(kept, tuple)

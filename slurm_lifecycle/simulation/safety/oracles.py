@@ -140,7 +140,9 @@ class Judges:
         tries = self.facts.journal.unresolved().get(node, ())
         op_id = tries[0].op_id if len(tries) == 1 else ""
         call = Call(what, node, text, tuple(self._looks), op_id, self.facts.now)
-        self._looks.clear()
+        # Commands to BMCs go out at once, after a look at every node.
+        if what not in ("power", "restore"):
+            self._looks.clear()
         self._under_way[what, node, text] = call
         self.facts.trace.add(self.facts.now, node, f"sends {what} {text}")
         for oracle in self.oracles:

@@ -18,7 +18,7 @@ class IdleNode(Oracle):
     name = "no disruption of a job"
 
     def sends(self, call: Call) -> None:
-        """At each reboot and reimage."""
+        """At each reboot and reimage, and at each command that takes power away."""
         if call.what not in DISRUPTIVE:
             return
         self.judged += 1
@@ -33,7 +33,7 @@ class DrainedAndFenced(Oracle):
     name = "drained and fenced first"
 
     def sends(self, call: Call) -> None:
-        """At each reboot and reimage."""
+        """At each reboot and reimage, and at each command that takes power away."""
         if call.what not in DISRUPTIVE:
             return
         self.judged += 1
@@ -69,6 +69,7 @@ class JournalFirst(Oracle):
         """Nothing was sent yet."""
         super().__init__(facts)
         self._sent: set[str] = set()
+        self._done: set[tuple[str, str]] = set()
 
     def sends(self, call: Call) -> None:
         """At each one-shot effect."""
@@ -77,6 +78,9 @@ class JournalFirst(Oracle):
         self.judged += 1
         tries = self.facts.journal.unresolved().get(call.node, ())
         rungs = {"ticket": ("rma", "reseat")}.get(call.what, (call.what,))
+        if call.what == "power":
+            self._step_first(call)
+            return
         if len(tries) != 1 or tries[0].rung not in rungs:
             self.broken(call.node, f"{call.what} while the store holds {[one.op_id for one in tries]}")
             return
@@ -86,6 +90,20 @@ class JournalFirst(Oracle):
         if call.what != "reboot" and call.text != op_id:
             self.broken(call.node, f"{call.what} {call.text} while {op_id} is on record")
         self._sent.add(op_id)
+
+    def _step_first(self, call: Call) -> None:
+        op_ids = [one.op_id for one in self.facts.journal.unresolved().get(call.node, ())]
+        steps = self.facts.journal.steps(op_ids[0]) if len(op_ids) == 1 else ()
+        if (call.text, None) not in steps:
+            self.broken(call.node, f"{call.text} while the store holds {op_ids} with steps {steps}")
+
+    def happened(self, call: Call) -> None:
+        """Power is taken from a machine once an attempt, however often a daemon died over it."""
+        if call.what != "power":
+            return
+        if (call.op_id, call.text) in self._done:
+            self.broken(call.node, f"{call.text} of {call.op_id} was carried out twice")
+        self._done.add((call.op_id, call.text))
 
 
 class Caps(Oracle):

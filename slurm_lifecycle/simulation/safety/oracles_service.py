@@ -219,13 +219,11 @@ class ProvenSuccess(Oracle):
         for incident in tick.result.plan.incidents:
             was = before.get(incident.node)
             on = was is not None and was.id == incident.id and was.step is Step.REPAIRING
-            repaired = incident.rung is not None and incident.rung.value in ("reboot", "reimage")
+            repaired = incident.rung is not None and incident.rung.value in DISRUPTIVE
             if not on or incident.step is not Step.VERIFYING or not repaired or incident.node in asked:
                 continue
             self.judged += 1
-            tries = [
-                one for one in self.facts.journal.tries_of(incident.id) if one.rung in ("reboot", "reimage")
-            ]
+            tries = [one for one in self.facts.journal.tries_of(incident.id) if one.rung in DISRUPTIVE]
             if not tries:
                 self.broken(incident.node, f"{incident.id} is verified after a repair that nobody tried")
                 continue

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from slurm_lifecycle.core.fault_catalog import DrainedBy, fault_for
-from slurm_lifecycle.core.model import Verb
+from slurm_lifecycle.core.model import Rung, Verb
 from slurm_lifecycle.core.policy import Mode
 from slurm_lifecycle.service.reconciler import TickResult
 from slurm_lifecycle.simulation.machines.bmc import BmcSettings
@@ -51,7 +51,8 @@ def stop_trouble(world: World) -> None:
     for job_id in sorted(world.ctld.jobs()):
         world.hands.end_job(job_id)
     world.note("", "---- faults stop")
-    world.restart(replace(world.policy, mode=Mode.ACT, rungs=RUNGS, partitions=("*",), adopt_slurm=True))
+    rungs = RUNGS | {rung.value for rung in world.policy.effects & {Rung.POWER}}
+    world.restart(replace(world.policy, mode=Mode.ACT, rungs=rungs, partitions=("*",), adopt_slurm=True))
 
 
 def comes_to_rest(world: World, oracle: Oracle) -> None:

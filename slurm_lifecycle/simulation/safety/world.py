@@ -10,7 +10,6 @@ from slurm_lifecycle.core.plan import Plan
 from slurm_lifecycle.core.policy import Policy
 from slurm_lifecycle.errors import InvariantViolation, LifecycleError
 from slurm_lifecycle.service.reconciler import TickResult
-from slurm_lifecycle.service.without_bmc import WithoutBmc
 from slurm_lifecycle.simulation.daemon import HOST, INSTANCE, Outside, SimDaemon
 from slurm_lifecycle.simulation.fleet import Fleet
 from slurm_lifecycle.simulation.machines.faults import Fault
@@ -25,6 +24,7 @@ from slurm_lifecycle.simulation.safety.oracles_limits import PersonsWord
 from slurm_lifecycle.simulation.safety.oracles_record import PersonsAreTold
 from slurm_lifecycle.simulation.safety.trace import Trace
 from slurm_lifecycle.simulation.safety.trouble import Killed, TroubledSlurm, Troubles
+from slurm_lifecycle.simulation.safety.trouble_bmc import TroubledBmc
 from slurm_lifecycle.simulation.safety.trouble_site import (
     TroubledDesk,
     TroubledProvisioner,
@@ -85,6 +85,7 @@ class World:
             timeline=self.timeline,
             ctld=self.ctld,
             machines=self.machines,
+            bmcs=self.fleet.bmcs,
             policy=draws.policy,
             journal=self.journal,
             trace=self.trace,
@@ -99,7 +100,7 @@ class World:
         outside = Outside(
             slurm=self.slurm,
             provisioner=TroubledProvisioner(self.fleet.provisioner, self.timeline, troubles, judges),
-            bmc=WithoutBmc(),
+            bmc=TroubledBmc(self.fleet.bmc, troubles, judges),
             tickets=self.desk,
             notifier=self.desk,
             node_command=self.desk,
