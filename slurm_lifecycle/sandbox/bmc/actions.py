@@ -1,0 +1,146 @@
+"""What changes something on an emulated BMC, and what follows from it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from slurm_lifecycle.sandbox.bmc.http import Reply, Request
+from slurm_lifecycle.sandbox.bmc.power import error
+from slurm_lifecycle.sandbox.bmc.sessions import ACCOUNTS, SESSIONS
+from slurm_lifecycle.sandbox.bmc.tree import ROOT, manager_path, system_path
+
+if TYPE_CHECKING:
+    from slurm_lifecycle.sandbox.bmc.simulator import BmcSimulator
+
+_RESET_TASK_S, _UPDATE_S, _ERASE_S = 0.5, 5.0, 2.0
+_BMC_RESTART_S, _AFTER_MAINS_S = 3.0, 5.0
+_UPDATE = f"{ROOT}/UpdateService"
+_VERSION = re.compile(r"VERSION=([A-Za-z0-9._-]+)")
+
+
+def change(bmc: BmcSimulator, request: Request) -> Reply:
+    """Carry out a POST, PATCH or DELETE."""
+    path, profile = request.path, bmc.profile
+    if request.method == "DELETE" and path.startswith(f"{SESSIONS}/"):
+        return bmc.sessions.logout(path.rsplit("/", 1)[-1])
+    if path.startswith(f"{ACCOUNTS}/"):
+        return bmc.sessions.change_account(request, path.rsplit("/", 1)[-1])
+    if request.method == "PATCH":
+        return _patch(bmc, request)
+    if path == f"{system_path(profile)}/Actions/ComputerSystem.Reset":
+        return _reset(bmc, request)
+    if profile.ac_cycle is not None and path == profile.ac_cycle.path:
+        return _ac_cycle(bmc, request)
+    if path == f"{manager_path(profile)}/Actions/Manager.Reset":
+        bmc.updates.activate("bmc_reset")
+        _restart_bmc(bmc, _BMC_RESTART_S)
+        return Reply(204)
+    if path == f"{manager_path(profile)}/Actions/Manager.ResetToDefaults":
+        bmc.sessions.accounts = {"1": next(iter(bmc.sessions.accounts.values()))}
+        _restart_bmc(bmc, _BMC_RESTART_S)
+        return Reply(204)
+    if path.endswith("/Actions/Drive.SecureErase"):
+        return _erase(bmc, request)
+    if path.startswith(_UPDATE):
+        return _update(bmc, request)
+    return error(404, "ResourceMissingAtURI", f"{path} cannot be changed")
+
+
+def _body(request: Request) -> dict[str, Any]:
+    found = request.json()
+    return found if isinstance(found, dict) else {}
+
+
+def _patch(bmc: BmcSimulator, request: Request) -> Reply:
+    profile, body = bmc.profile, _body(request)
+    owner = profile.settings or system_path(profile)
+    if request.path in (owner, system_path(profile)) and set(body) == {"Boot"}:
+        if request.path != owner:
+            return error(400, "PropertyNotWritable", "Boot is written to the settings")
+        return bmc.power.set_boot(body["Boot"])
+    if request.path == f"{system_path(profile)}/Bios/Settings" and set(body) == {"Attributes"}:
+        attributes = body["Attributes"]
+        if not isinstance(attributes, dict) or not set(attributes) <= {profile.tpm[0], "BootMode"}:
+            return error(400, "PropertyUnknown", "an attribute that is not known")
+        bmc.bios_next.update(attributes)
+        return Reply(204)
+    return error(405, "ActionNotSupported", f"{request.path} cannot be patched so")
+
+
+def _reset(bmc: BmcSimulator, request: Request) -> Reply:
+    kind = _body(request).get("ResetType")
+    refused = bmc.power.check(kind)
+    if refused is not None:
+        return refused
+    if not bmc.profile.reset_is_task:
+        bmc.power.reset(str(kind))
+        return Reply(204)
+    if not bmc.faults.has("task-exception"):
+        bmc.power.reset(str(kind))
+    return bmc.tasks.begin(f"Reset {kind}", _RESET_TASK_S)
+
+
+def _ac_cycle(bmc: BmcSimulator, request: Request) -> Reply:
+    cycle, body = bmc.profile.ac_cycle, _body(request)
+    assert cycle is not None
+    value = body.get(cycle.key)
+    if value not in (cycle.value, cycle.forced_value or cycle.value):
+        return error(400, "ActionParameterNotSupported", f"{value!r} is not supported")
+    if cycle.needs_off and value != cycle.forced_value and bmc.power.chassis.power() == "on":
+        # infra-controller#909: AuxPowerReset is refused while the host is on.
+        return error(400, "ChassisPowerStateOffRequired", "the chassis has to be off")
+    bmc.power.cut_mains()
+    if body.get("FinalPowerState") == "On":
+        bmc.power.start()
+    return Reply(204)
+
+
+def starts(bmc: BmcSimulator) -> None:
+    """The machine is switched on after it was off: what waits for that comes into force."""
+    bmc.updates.activate("dc_cycle")
+    name, clear = bmc.profile.tpm
+    if bmc.bios_next.pop(name, "") == clear:
+        bmc.tpm_cleared += 1
+    bmc.bios_next.clear()
+
+
+def mains(bmc: BmcSimulator) -> None:
+    """The mains side was cut: the BMC starts anew as well."""
+    bmc.updates.activate("ac_cycle")
+    _restart_bmc(bmc, _AFTER_MAINS_S)
+
+
+def _restart_bmc(bmc: BmcSimulator, dark_s: float) -> None:
+    bmc.sessions.open.clear()
+    bmc.dark_until = bmc.clock() + dark_s
+
+
+def _erase(bmc: BmcSimulator, request: Request) -> Reply:
+    drive = request.path.removesuffix("/Actions/Drive.SecureErase")
+    if bmc.resource(drive) is None:
+        return error(404, "ResourceMissingAtURI", "no such drive")
+    if bmc.faults.strikes("erase-fails", request.path):
+        return error(400, "ActionNotSupported", "the drive cannot be erased")
+    kind = str(_body(request).get("SanitizationType", "BlockErase"))
+
+    def done() -> None:
+        if not bmc.faults.has("erase-lies"):
+            bmc.erased[drive] = kind
+
+    takes_s = 1e9 if bmc.faults.has("erase-stuck") else _ERASE_S
+    return bmc.tasks.begin("SecureErase", takes_s, done)
+
+
+def _update(bmc: BmcSimulator, request: Request) -> Reply:
+    service = bmc.resource(_UPDATE) or {}
+    simple = [one["target"] for one in service["Actions"].values()]
+    pushes = [service.get("HttpPushUri"), service.get("MultipartHttpPushUri")]
+    if request.path not in (*simple, *pushes):
+        return error(404, "ResourceMissingAtURI", f"{request.path} takes no update")
+    text = request.body.decode("latin-1")
+    found = _VERSION.search(text)
+    if found is None:
+        return error(400, "PropertyMissing", "the package names no version")
+    targets = re.findall(r"FirmwareInventory/([A-Za-z0-9_.-]+)", text)
+    return bmc.tasks.begin("Update", _UPDATE_S, lambda: bmc.updates.stage(targets, found[1]))

@@ -1,0 +1,137 @@
+"""Power and the boot override of an emulated BMC."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from slurm_lifecycle.sandbox.bmc.chassis import Chassis
+from slurm_lifecycle.sandbox.bmc.faults import Faults
+from slurm_lifecycle.sandbox.bmc.http import Reply
+from slurm_lifecycle.sandbox.bmc.profiles import SimProfile
+
+_FIELDS = ("BootSourceOverrideEnabled", "BootSourceOverrideTarget", "BootSourceOverrideMode")
+_NETWORK = ("Pxe", "UefiHttp")
+
+
+def error(status: int, message_id: str, text: str) -> Reply:
+    """An error as Redfish words it."""
+    info = {"MessageId": f"Base.1.13.{message_id}", "Message": text, "Severity": "Critical"}
+    body = {"error": {"code": f"Base.1.13.{message_id}", "message": text, "@Message.ExtendedInfo": [info]}}
+    return Reply(status, body)
+
+
+class Power:
+    """What a BMC does with its machine.
+
+    Attributes:
+        override: the three fields of Boot. on_start: told at each start, before the machine is switched on.
+        on_mains: told when the mains side is cut.
+    """
+
+    def __init__(
+        self, profile: SimProfile, chassis: Chassis, faults: Faults, clock: Callable[[], float]
+    ) -> None:
+        """No override."""
+        self.profile = profile
+        self.chassis = chassis
+        self.override: dict[str, str] = dict(zip(_FIELDS, ("Disabled", "None", "UEFI"), strict=True))
+        self.on_start: list[Callable[[], None]] = []
+        self.on_mains: list[Callable[[], None]] = []
+        self._faults = faults
+        self._clock = clock
+        self._off_at = float("-inf")
+        self.started_at = float("-inf")
+
+    def state(self) -> str:
+        """Redfish `PowerState`, true unless a fault lies."""
+        lie = self._faults.has("power-says")
+        return str(lie.get("state", "Off")) if lie else ("On" if self.chassis.power() == "on" else "Off")
+
+    def offered(self) -> list[str]:
+        """Values of ResetType."""
+        gone = "GracefulShutdown" if self._faults.has("no-graceful") else ""
+        return [one for one in self.profile.resets if one != gone]
+
+    # ---- reset
+
+    def check(self, kind: Any) -> Reply | None:
+        """Why a Reset is refused, None when it is not."""
+        if self._faults.strikes("refuse-reset"):
+            return error(400, "ActionParameterValueFormatError", "the value is not accepted now")
+        if kind not in self.offered():
+            return error(400, "ActionParameterNotSupported", f"ResetType {kind!r} is not supported")
+        late = self._faults.has("conflict-409")
+        if kind == "On" and late and self._clock() < self._off_at + float(late.get("seconds", 10)):
+            return error(409, "ResourceInUse", "the server was switched off just now")
+        if kind == "On" and self.chassis.power() == "on" and self.profile.on_while_on != 204:
+            return error(self.profile.on_while_on, "PSU507", "the server is on already")
+        return None
+
+    def reset(self, kind: str) -> None:
+        """Do it."""
+        if self._faults.has("power-deaf"):
+            return
+        if kind in ("On", "ForceOn"):
+            self.start()
+        elif kind == "GracefulShutdown":
+            self._off_at = self._clock()
+            self.chassis.ask_shutdown()
+        elif kind == "ForceOff":
+            self._off_at = self._clock()
+            self.chassis.cut()
+        elif kind in ("ForceRestart", "GracefulRestart"):
+            self.chassis.cut()
+            self.start()
+
+    def start(self) -> None:
+        """Switch on, from where the override says."""
+        if self.chassis.power() == "on":
+            return
+        for told in self.on_start:
+            told()
+        enabled, target, _ = (self.override[one] for one in _FIELDS)
+        network = enabled != "Disabled" and target in _NETWORK and not self._faults.has("boot-ignored")
+        if enabled == "Once" and not self._faults.has("boot-never-cleared"):
+            self.override.update(zip(_FIELDS[:2], ("Disabled", "None"), strict=True))
+        self.started_at = self._clock()
+        self.chassis.press_on("network" if network else "disk")
+
+    def cut_mains(self) -> None:
+        """The mains side goes off and on: the BMC starts anew as well."""
+        for told in self.on_mains:
+            told()
+        self._off_at = self._clock()
+        self.chassis.cut_mains()
+
+    # ---- boot
+
+    def shown(self) -> dict[str, str]:
+        """The three fields as they are read back."""
+        fields = dict(self.override)
+        if self._faults.has("boot-continuous") and fields[_FIELDS[0]] == "Once":
+            fields[_FIELDS[0]] = "Continuous"
+        return fields
+
+    def set_boot(self, wanted: Any) -> Reply:
+        """PATCH of Boot."""
+        if not isinstance(wanted, dict) or not wanted or not set(wanted) <= set(_FIELDS):
+            return error(400, "PropertyUnknown", "Boot holds a property that is not known")
+        enabled, target, mode = (wanted.get(one) for one in _FIELDS)
+        if self._faults.has("boot-post-400") and self.chassis.power() == "on":
+            return error(400, "UnableToModifyDuringSystemPOST", "not while the system is in POST")
+        if enabled == "Disabled" and self._faults.has("boot-clear-refused"):
+            return error(400, "PropertyValueNotInList", "Disabled is not accepted")
+        if target is not None and target not in self.profile.targets:
+            return error(400, "PropertyValueNotInList", f"{target!r} is not a boot target here")
+        if mode is not None and mode not in self.profile.modes:
+            return error(400, "PropertyValueNotInList", f"{mode!r} is not a boot mode here")
+        if self.profile.mode_is_job and mode == self.override[_FIELDS[2]]:
+            return error(400, "SYS428", "a job for the boot mode is scheduled")
+        if self._faults.has("boot-not-set"):
+            return Reply(204)
+        if target is not None and enabled is None and self.profile.all_boot_fields:
+            # Supermicro: Enabled becomes Once unless it is sent (story 2008547).
+            wanted = {**wanted, _FIELDS[0]: "Once"}
+        self.override.update({key: str(value) for key, value in wanted.items()})
+        return Reply(204)

@@ -1,0 +1,137 @@
+"""Logins of an emulated BMC: sessions that end by themselves, a limit, accounts."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import itertools
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+from slurm_lifecycle.sandbox.bmc.faults import Faults
+from slurm_lifecycle.sandbox.bmc.http import Reply, Request
+from slurm_lifecycle.sandbox.bmc.power import error
+from slurm_lifecycle.sandbox.bmc.profiles import SimProfile
+
+SESSIONS = "/redfish/v1/SessionService/Sessions"
+ACCOUNTS = "/redfish/v1/AccountService/Accounts"
+
+
+class Sessions:
+    """Who may ask.
+
+    Attributes:
+        open: last use by token. opened, closed, most: counts over its life.
+        accounts: user name, password and whether it is enabled, by id.
+    """
+
+    def __init__(
+        self, profile: SimProfile, faults: Faults, clock: Callable[[], float], username: str, password: str
+    ) -> None:
+        """Nobody is logged in."""
+        self._profile = profile
+        self._faults = faults
+        self._clock = clock
+        self._numbers = itertools.count(1)
+        self.open: dict[str, tuple[int, float]] = {}
+        self.opened = self.closed = self.most = self.failed = 0
+        self.accounts: dict[str, dict[str, Any]] = {
+            "1": {"UserName": username, "Password": password, "Enabled": True, "RoleId": "Administrator"},
+            "2": {
+                "UserName": "service",
+                "Password": secrets.token_hex(8),
+                "Enabled": True,
+                "RoleId": "Operator",
+            },
+        }
+
+    def _expire(self) -> None:
+        limit = self._clock() - self._profile.session_timeout_s
+        if self._faults.strikes("expired-token"):
+            self.open.clear()
+        self.open = {token: one for token, one in self.open.items() if one[1] > limit}
+
+    def _known(self, username: object, password: object) -> bool:
+        if self._faults.has("auth-401"):
+            return False
+        return any(
+            one["Enabled"] and (one["UserName"], one["Password"]) == (username, password)
+            for one in self.accounts.values()
+        )
+
+    def allows(self, request: Request) -> bool:
+        """Whether a request bears a token of an open session, or a right name and password."""
+        token = request.headers.get("x-auth-token")
+        if token is not None:
+            self._expire()
+            if token not in self.open:
+                return False
+            self.open[token] = (self.open[token][0], self._clock())
+            return True
+        kind, _, value = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() != "basic":
+            return False
+        try:
+            name, _, password = base64.b64decode(value, validate=True).decode().partition(":")
+        except (binascii.Error, UnicodeDecodeError):
+            return False
+        return self._known(name, password)
+
+    def login(self, request: Request) -> Reply:
+        """POST to the collection."""
+        body = request.json()
+        body = body if isinstance(body, dict) else {}
+        if not self._known(body.get("UserName"), body.get("Password")):
+            self.failed += 1
+            return error(401, "NoValidSession", "the name or the password is not right")
+        self._expire()
+        full = len(self.open) >= self._profile.max_sessions
+        limit = self._faults.has("session-limit")
+        if full or limit:
+            status = int(limit.get("status", 503)) if limit else 503
+            return error(status, "SessionLimitExceeded", "no session is left (RAC0218)")
+        token, number = secrets.token_hex(16), next(self._numbers)
+        self.open[token] = (number, self._clock())
+        self.opened += 1
+        self.most = max(self.most, len(self.open))
+        place = f"{SESSIONS}/{number}"
+        shown = {"@odata.id": place, "Id": str(number), "Name": "Session", "UserName": body["UserName"]}
+        return Reply(201, shown, {"X-Auth-Token": token, "Location": place})
+
+    def logout(self, number: str) -> Reply:
+        """DELETE of a session."""
+        for token, (one, _) in list(self.open.items()):
+            if str(one) == number:
+                del self.open[token]
+                self.closed += 1
+                return Reply(204)
+        return error(404, "ResourceMissingAtURI", "no such session")
+
+    def members(self) -> list[str]:
+        """Paths of the open ones."""
+        self._expire()
+        return [f"{SESSIONS}/{number}" for number, _ in self.open.values()]
+
+    # ---- accounts
+
+    def account(self, number: str) -> Reply:
+        """GET of an account; a password is never shown."""
+        found = self.accounts.get(number)
+        if found is None:
+            return error(404, "ResourceMissingAtURI", "no such account")
+        shown = {**found, "Password": None, "Id": number, "@odata.id": f"{ACCOUNTS}/{number}"}
+        return Reply(200, shown)
+
+    def change_account(self, request: Request, number: str) -> Reply:
+        """PATCH or DELETE of an account."""
+        if number not in self.accounts:
+            return error(404, "ResourceMissingAtURI", "no such account")
+        if request.method == "DELETE":
+            del self.accounts[number]
+            return Reply(204)
+        body = request.json()
+        if not isinstance(body, dict) or not set(body) <= {"Enabled", "Password", "UserName", "RoleId"}:
+            return error(400, "PropertyUnknown", "a property that is not known")
+        self.accounts[number].update(body)
+        return Reply(204)

@@ -1,0 +1,270 @@
+"""One emulated BMC: who may ask, what is there, what is done, and what is wrong with it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from slurm_lifecycle.sandbox.bmc import actions
+from slurm_lifecycle.sandbox.bmc.chassis import Chassis
+from slurm_lifecycle.sandbox.bmc.faults import Faults
+from slurm_lifecycle.sandbox.bmc.health import Health
+from slurm_lifecycle.sandbox.bmc.http import Reply, Request
+from slurm_lifecycle.sandbox.bmc.power import Power, error
+from slurm_lifecycle.sandbox.bmc.profiles import PROFILES
+from slurm_lifecycle.sandbox.bmc.sessions import ACCOUNTS, SESSIONS, Sessions
+from slurm_lifecycle.sandbox.bmc.tasks import TASKS, Tasks
+from slurm_lifecycle.sandbox.bmc.tree import ROOT, build, collection, system_path
+from slurm_lifecycle.sandbox.bmc.updates import Updates
+
+_SEEN_KEPT = 2000
+_CHANGES = ("POST", "PATCH", "DELETE")
+
+
+@dataclass(slots=True)
+class Seen:
+    """One request, as it came and as it was answered; a password in it is not kept.
+
+    Attributes:
+        done: it took effect, whatever was answered.
+    """
+
+    method: str
+    path: str
+    body: Any
+    at: float
+    status: int = 0
+    done: bool = False
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class BmcSimulator:
+    """An emulated BMC.
+
+    Attributes:
+        requests: the last ones, oldest first. faults: what is wrong with it, changed at any time.
+        serial: of the machine that it says it belongs to.
+    """
+
+    def __init__(
+        self,
+        profile: str,
+        chassis: Chassis,
+        *,
+        serial: str,
+        username: str = "admin",
+        password: str = "Emulated-1",
+        gpus: int = 8,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """A BMC without a fault.
+
+        Args:
+            profile: a key of `PROFILES`.
+            chassis: the machine behind it.
+            serial: the machine's serial number.
+            username: of its administrator.
+            password: of its administrator.
+            gpus: how many the machine has.
+            clock: for sessions, tasks and whatever takes time.
+        """
+        self.profile = PROFILES[profile]
+        self.serial = serial
+        self.faults = Faults()
+        self.requests: list[Seen] = []
+        self.clock = clock
+        self.power = Power(self.profile, chassis, self.faults, clock)
+        self.sessions = Sessions(self.profile, self.faults, clock, username, password)
+        self.tasks = Tasks(self.faults, clock)
+        self.updates = Updates(self.profile, self.faults)
+        self.health = Health(self.profile)
+        self.erased: dict[str, str] = {}
+        self.tpm_cleared = 0
+        self.bios_next: dict[str, Any] = {}
+        self.dark_until = float("-inf")
+        self._tree = build(profile, gpus)
+        self.power.on_start.append(lambda: actions.starts(self))
+        self.power.on_mains.append(lambda: actions.mains(self))
+
+    # ---- for tests and the sandbox
+
+    def inject(self, name: str, *, remaining: int | None = None, path: str = "", **parameters: Any) -> None:
+        """Something is wrong from now on (`faults.KINDS`)."""
+        self.faults.inject(name, remaining=remaining, path=path, **parameters)
+
+    def clear(self, name: str = "") -> None:
+        """A fault is gone, or all are."""
+        self.faults.clear(name)
+
+    def posts(self, end: str = "ComputerSystem.Reset") -> list[Seen]:
+        """POSTs to paths with that end that took effect."""
+        return [one for one in self.requests if one.method == "POST" and one.path.endswith(end) and one.done]
+
+    # ---- answering
+
+    async def answer(self, request: Request) -> Reply:
+        """The answer to one request."""
+        seen = Seen(request.method, request.path, _kept(request), self.clock(), headers=_headers(request))
+        self.requests.append(seen)
+        del self.requests[:-_SEEN_KEPT]
+        reply = self._answer(request, seen)
+        seen.status = 0 if reply.silent or reply.drop else reply.status
+        if late := self.faults.has("slow", request.path):
+            reply.wait_s = float(late.get("seconds", 20.0))
+        reply.dribble = self.faults.has("dribble", request.path) is not None
+        return reply
+
+    def _answer(self, request: Request, seen: Seen) -> Reply:
+        if self.faults.has("hang", request.path) or self.clock() < self.dark_until:
+            return Reply(silent=True)
+        odd = self.faults.strikes("nonsense", request.path)
+        if odd is not None:
+            return _nonsense(str(odd.get("form", "html")))
+        if busy := self._busy(request):
+            return busy
+        if request.method == "POST" and request.path == SESSIONS:
+            return self.sessions.login(request)
+        if request.path != ROOT and not self.sessions.allows(request):
+            return error(401, "NoValidSession", "a session is needed")
+        if request.method == "GET":
+            return self._get(request.path)
+        if request.method not in _CHANGES:
+            return error(405, "ActionNotSupported", "this method is not known here")
+        return self._change(request, seen)
+
+    def _busy(self, request: Request) -> Reply | None:
+        busy = self.faults.has("busy-503", request.path)
+        if busy and busy.get("method", request.method) == request.method:
+            self.faults.strikes("busy-503", request.path)
+            return error(503, "ServiceTemporarilyUnavailable", "try again later")
+        boots = self.faults.has("boot-503")
+        if boots and self.clock() < self.power.started_at + float(boots.get("seconds", 60.0)):
+            return error(503, "ServiceTemporarilyUnavailable", "the service starts")
+        subtree = "/HGX_" in request.path
+        if subtree and self.faults.has("hmc-503") and self.power.chassis.power() == "off":
+            return error(503, "HMCCommuicationFailed", "the baseboard does not answer")
+        return None
+
+    def _change(self, request: Request, seen: Seen) -> Reply:
+        login = request.path.startswith(SESSIONS)
+        if not login and self.faults.strikes("timeout-before-accept", request.path):
+            return Reply(silent=True)
+        reply = self._etag_problem(request) or actions.change(self, request)
+        seen.done = reply.status < 300
+        if login:
+            return reply
+        if self.faults.strikes("timeout-after-accept", request.path):
+            return Reply(reply.status, silent=True)
+        if self.faults.strikes("drop-connection", request.path):
+            return Reply(reply.status, drop=True)
+        return reply
+
+    def _etag_problem(self, request: Request) -> Reply | None:
+        sent = request.headers.get("if-match")
+        if request.method == "POST":
+            if sent is not None and self.profile.action_if_match:
+                return error(412, "PreconditionFailed", "If-Match on an action")
+            return None
+        if request.method != "PATCH":
+            return None
+        needs = self.profile.settings_etag and request.path == self.profile.settings
+        if sent is None and (needs or self.faults.has("etag-428")):
+            return error(428, "PreconditionRequired", "If-Match is missing")
+        wrong = sent is None or sent.removeprefix("W/") != self.etag(request.path)
+        if (sent is not None and wrong) or (self.faults.has("etag-412") and wrong):
+            return error(412, "PreconditionFailed", "If-Match does not match")
+        return None
+
+    # ---- reading
+
+    def _get(self, path: str) -> Reply:
+        if path.startswith(f"{TASKS}/"):
+            return self.tasks.show(path.rsplit("/", 1)[-1])
+        if path.startswith(f"{ACCOUNTS}/"):
+            return self.sessions.account(path.rsplit("/", 1)[-1])
+        shown = self.resource(path)
+        if shown is None:
+            return error(404, "ResourceMissingAtURI", f"{path} is not there")
+        headers = {"ETag": f"W/{self.etag(path)}"} if self._has_etag(path) else {}
+        if headers:
+            shown["@odata.etag"] = headers["ETag"]
+        return Reply(200, shown, headers)
+
+    def _has_etag(self, path: str) -> bool:
+        always = self.profile.etags or self.faults.has("etag-412") or self.faults.has("etag-428")
+        return bool(always) or (self.profile.settings_etag and path == self.profile.settings)
+
+    def etag(self, path: str) -> str:
+        """The ETag of a resource: it changes with what is shown."""
+        return f'"{hash(json.dumps(self.resource(path), sort_keys=True, default=str)) & 0xFFFFFFFF:08x}"'
+
+    def resource(self, path: str) -> dict[str, Any] | None:
+        """A resource as it is now, None where there is none."""
+        members: dict[str, Callable[[], list[str]]] = {
+            SESSIONS: self.sessions.members,
+            TASKS: self.tasks.members,
+            ACCOUNTS: lambda: [f"{ACCOUNTS}/{number}" for number in self.sessions.accounts],
+        }
+        if path in members:
+            return {"@odata.id": path, **collection(members[path]())}
+        base = self._tree.get(path)
+        if base is None:
+            return self.health.log_entry(path)
+        shown = copy.deepcopy(base)
+        self.tasks.settle()
+        self.health.lay_over(path, shown)
+        self.updates.lay_over(path, shown)
+        if path == system_path(self.profile):
+            self._live_system(shown)
+        elif path == self.profile.settings:
+            shown["Boot"].update(self.power.shown())
+        elif path.endswith("/ResetActionInfo"):
+            shown["Parameters"][0]["AllowableValues"] = self.power.offered()
+        elif path.endswith("/Bios/Settings"):
+            shown["Attributes"] = dict(self.bios_next)
+        return shown
+
+    def _live_system(self, shown: dict[str, Any]) -> None:
+        shown["PowerState"] = self.power.state()
+        serial = "OTHER-0001" if self.faults.has("wrong-serial") else self.serial
+        if not self.faults.has("no-serial"):
+            shown["SerialNumber"] = serial
+        if not self.profile.settings:
+            shown["Boot"].update(self.power.shown())
+        if self.faults.has("missing-boot"):
+            del shown["Boot"]
+        if self.profile.progress:
+            booted = self.power.chassis.power() == "on"
+            shown["BootProgress"] = {"LastState": "OSRunning" if booted else "None"}
+        reset = shown["Actions"]["#ComputerSystem.Reset"]
+        if "ResetType@Redfish.AllowableValues" in reset:
+            reset["ResetType@Redfish.AllowableValues"] = self.power.offered()
+
+
+def _kept(request: Request) -> Any:
+    body = request.json()
+    if isinstance(body, dict):
+        return {key: "(hidden)" if key == "Password" else value for key, value in body.items()}
+    return body
+
+
+def _headers(request: Request) -> dict[str, str]:
+    return {key: value for key, value in request.headers.items() if key in ("if-match", "x-auth-token")}
+
+
+def _nonsense(form: str) -> Reply:
+    forms: dict[str, bytes] = {
+        "html": b"<html><body>502 Bad Gateway</body></html>",
+        "truncated": b'{"@odata.id": "/redfish/v1/Systems/1", "Power',
+        "list": b"[1, 2, 3]",
+        "types": b'{"PowerState": 7, "SerialNumber": {"a": 1}, "Boot": [], "Members": "x", "Sessions": 3}',
+        "empty": b"",
+        "binary": b"\xff\xfe\x00\x01" * 8,
+        "huge": b'{"a": "' + b"x" * (8 * 1024 * 1024) + b'"}',
+        "deep": b"[" * 20_000,
+    }
+    return Reply(200, raw=forms[form])
