@@ -1,0 +1,1 @@
+"""BMCs over Redfish: the only home of sushy."""
