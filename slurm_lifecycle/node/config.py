@@ -20,6 +20,7 @@ class AgentConfig:
     Attributes:
         mode: `observe` (publish only) or `drain` (hardware-certain faults drain the node at once).
         stop_file: while it exists the agent drains nothing.
+        image_marker: what the installer of the node's image left, empty for none.
         textfile: node_exporter text file, empty for none.
         channel: where the verdict goes in Slurm: the node's `extra` field or `none`.
         expected_gpus: None where unknown, which makes the count check not applicable.
@@ -35,6 +36,7 @@ class AgentConfig:
     scontrol: str = "scontrol"
     node_name: str = ""
     stop_file: str = "/etc/slurm-lifecycle/stop"
+    image_marker: str = "/etc/slurm-lifecycle/image.json"
     probe_timeout_s: float = 10.0
     textfile: str = ""
     channel: str = "extra"
@@ -94,6 +96,7 @@ _KEYS: Dict[Tuple[str, str], Tuple[str, Callable[[str], object]]] = {
     ("agent", "scontrol"): ("scontrol", str),
     ("agent", "node_name"): ("node_name", str),
     ("agent", "stop_file"): ("stop_file", str),
+    ("agent", "image_marker"): ("image_marker", str),
     ("agent", "probe_timeout_s"): ("probe_timeout_s", _number(0.1, 60)),
     ("agent", "textfile"): ("textfile", str),
     ("agent", "channel"): ("channel", _choice("extra", "none")),

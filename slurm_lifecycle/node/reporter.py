@@ -11,6 +11,7 @@ from slurm_lifecycle.node import drain
 from slurm_lifecycle.node.child import Child, Result
 from slurm_lifecycle.node.config import AgentConfig
 from slurm_lifecycle.node.findings import Finding
+from slurm_lifecycle.node.image_marker import read_marker
 from slurm_lifecycle.node.release import Release, ReleaseSession, refused_jobs, release
 from slurm_lifecycle.node.slurm_node import UnknownNodeError
 from slurm_lifecycle.node.slurm_session import (
@@ -59,6 +60,7 @@ class Reporter:
         self.notes: Tuple[str, ...] = ()
         self._log, self._jitter = log, jitter
         self._published = False
+        self._marker = ""
         self._session: Optional[Session] = None
         self._asked: Optional[Request] = None
         self._child: Optional[Child] = None
@@ -140,6 +142,11 @@ class Reporter:
             self.state.announced = verdict.published
             self._published = False
             self._publish_not_before_s = 0.0
+        marker = read_marker(self.config.image_marker) if self.config.image_marker else None
+        text = marker.format() if marker is not None else ""
+        if text != self._marker:
+            # An installer may write it long after the agent began.
+            self._marker, self._published, self._publish_not_before_s = text, False, 0.0
         self._look_for_held_jobs()
         # Of a finding that is gone nothing need be known: should it come back, it is another occurrence.
         self.state.done &= {finding.occurrence for finding in findings}
@@ -198,7 +205,7 @@ class Reporter:
             self._published, self._publish_not_before_s = False, 0.0
         publish = not self._published and now_s >= self._publish_not_before_s
         if publish and self.config.channel == "extra" and self.state.announced is not None:
-            segment = Segment(self.state.boot_id, self.state.seq, *self.state.announced)
+            segment = Segment(self.state.boot_id, self.state.seq, *self.state.announced, marker=self._marker)
         look = self._could_gate and now_s >= self._look_at_s
         if not due and segment is None and not look:
             if self._held_jobs and now_s >= self._release_not_before_s:
@@ -294,10 +301,14 @@ class Reporter:
         elif asked.due:
             self._drain_not_before_s = now_s + LOOK_AGAIN_S
         if asked.segment is not None:
-            current = (self.state.seq, self.state.announced)
+            current = (self.state.seq, self.state.announced, self._marker)
             if report.published and report.segment is not None:
                 self._verify_at_s = now_s + VERIFY_S * (0.5 + self._jitter())
-                self._published = current == (asked.segment.seq, asked.segment.published)
+                self._published = current == (
+                    asked.segment.seq,
+                    asked.segment.published,
+                    asked.segment.marker,
+                )
                 self.state.seq = max(self.state.seq, report.segment.seq)
             else:
                 # Only the verdict waits: a drain must not wait for an Extra field that cannot be read.

@@ -146,7 +146,7 @@ def _numbered(wanted: Segment, present: Optional[Segment]) -> Segment:
     """The number counts up within a boot, also for an agent whose own memory of it is gone."""
     if present is None or present.boot_id != wanted.boot_id or present.seq < wanted.seq:
         return wanted
-    if present.published == wanted.published:
+    if (present.published, present.marker) == (wanted.published, wanted.marker):
         return present
     return replace(wanted, seq=present.seq + 1)
 

@@ -13,7 +13,7 @@ REASON_PREFIX = "slc:"
 REASON_LIMIT_BYTES = 200
 ALL_WELL = "all checks passed"
 
-_SEGMENT = re.compile(r"(?:^|; )slc1 (\S+) (\d{1,9}) (ok|warn|drain) (\S+) (\S+)$")
+_SEGMENT = re.compile(r"(?:^|; )slc1 (\S+) (\d{1,9}) (ok|warn|drain) (\S+) (\S+)(?: (img=\S+))?$")
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,14 @@ def format_reason(code: str, component: str, text: str) -> str:
 
 @dataclass(frozen=True)
 class Segment:
-    """Our part of a node's Extra field."""
+    """Our part of a node's Extra field; `marker` is that of the node's image, "" where it has none."""
 
     boot_id: str
     seq: int
     level: str
     code: str
     component: str
+    marker: str = ""
 
     @property
     def published(self) -> Tuple[str, str, str]:
@@ -79,7 +80,8 @@ class Segment:
 
     def format(self) -> str:
         """As it stands in the field."""
-        return f"slc1 {self.boot_id} {self.seq} {self.level} {self.code} {self.component}"
+        said = f"slc1 {self.boot_id} {self.seq} {self.level} {self.code} {self.component}"
+        return f"{said} {self.marker}" if self.marker else said
 
 
 def split_extra(extra: str) -> Tuple[str, Optional[Segment]]:
@@ -87,8 +89,8 @@ def split_extra(extra: str) -> Tuple[str, Optional[Segment]]:
     match = _SEGMENT.search(extra)
     if match is None:
         return extra, None
-    boot_id, seq, level, code, component = match.groups()
-    return extra[: match.start()], Segment(boot_id, int(seq), level, code, component)
+    boot_id, seq, level, code, component, marker = match.groups()
+    return extra[: match.start()], Segment(boot_id, int(seq), level, code, component, marker or "")
 
 
 def join_extra(foreign: str, segment: Segment) -> str:

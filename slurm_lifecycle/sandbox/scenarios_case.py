@@ -69,7 +69,8 @@ class Judgement:
 def verdict_of(change: NodeChange) -> tuple[str, str, str, str]:
     """Boot id, level, code and component of the verdict in the node's Extra; empty where there is none."""
     words = change.extra.rpartition("slc1 ")[2].split()
-    if "slc1 " not in change.extra or len(words) != 5:
+    # The sixth is the marker of the node's image.
+    if "slc1 " not in change.extra or len(words) not in (5, 6):
         return "", "", "", ""
     return words[0], words[2], words[3], words[4]
 
