@@ -1,6 +1,6 @@
-"""Reimages nodes by a site's own two commands.
+"""Reimages nodes by a site's own commands.
 
-The contract, for whoever writes them. Both get NODE, IMAGE and OP_ID in their environment.
+The contract, for whoever writes them. All get NODE, IMAGE and OP_ID in their environment.
 
 `start` begins the work for OP_ID and ends at once. Status 0: accepted, also when that OP_ID was accepted
 before. 75 (EX_TEMPFAIL): nothing was begun, asking again later may help. Any other: refused, nothing was
@@ -8,6 +8,12 @@ begun. It may leave a worker behind.
 
 `poll` prints `running`, `done` or `failed <why>` on its first line and ends with 0. Everything else, a late
 answer too, counts as not known, and is asked again until the attempt's deadline.
+
+`abort`, where there is one, is told that OP_ID is over without success: the next start of the node has to be
+from its disk. Status 0: so it is, also when it was so before.
+
+Where the image proves itself by its marker, IMAGE and OP_ID have to reach the new root as
+`/etc/slurm-lifecycle/image.json`: `{"image": IMAGE, "op_id": OP_ID}`.
 """
 
 from collections.abc import Sequence
@@ -25,18 +31,26 @@ class CommandProvisioner:
     """Implements `ports.Provisioner`."""
 
     def __init__(
-        self, start: Sequence[str], poll: Sequence[str], *, image: str = "default", timeout_s: float = 60.0
+        self,
+        start: Sequence[str],
+        poll: Sequence[str],
+        *,
+        abort: Sequence[str] = (),
+        image: str = "default",
+        timeout_s: float = 60.0,
     ) -> None:
         """Set the commands; empty ones mean that this site has no way to reimage.
 
         Args:
             start: begins a reimage.
             poll: says how it stands.
+            abort: told that an operation is over without success; none needed.
             image: told to `poll`; `start` is told the one that it is asked for.
             timeout_s: for each call of each command.
         """
         self._start = tuple(start)
         self._poll = tuple(poll)
+        self._abort = tuple(abort)
         self._image = image
         self._timeout_s = timeout_s
 
@@ -85,6 +99,19 @@ class CommandProvisioner:
         if word == "failed":
             return ProvisionStatus(ProvisionState.FAILED, text)
         return _unknown(f"{self._poll[0]} printed neither running, done nor failed: {said}")
+
+    def abort(self, op_id: str, node: str) -> None:
+        """Tell that an operation is over; does nothing where no command is set.
+
+        Raises:
+            TransientError: the command did not end well.
+        """
+        if not self._abort:
+            return
+        ended = self._run(self._abort, node, self._image, op_id)
+        if ended.code != 0:
+            said = plain_line(ended.failure or ended.first_words, _TEXT_LIMIT) or "it said nothing"
+            raise TransientError(f"abort the reimage of {node}", f"{self._abort[0]}: {said}")
 
     def _run(self, argv: Sequence[str], node: str, image: str, op_id: str) -> Ended:
         environment = {"NODE": node, "IMAGE": image, "OP_ID": op_id}

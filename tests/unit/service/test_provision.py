@@ -120,3 +120,13 @@ def test_what_poll_prints(script: Script, body: str, state: ProvisionState, text
 def test_poll_knows_the_operation(script: Script) -> None:
     poll = script("poll", 'echo "running $NODE $OP_ID $IMAGE"')
     assert CommandProvisioner([], poll, image="ubuntu").poll("op7", "n1").text == "n1 op7 ubuntu"
+
+
+def test_an_operation_that_is_over_is_told_where_there_is_a_way(tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    command = ("sh", "-c", f'echo "$NODE $OP_ID" >> {seen}; exit ${{CODE:-0}}')
+    CommandProvisioner((), (), abort=command).abort("n1.1.reimage.1", "n1")
+    assert seen.read_text() == "n1 n1.1.reimage.1\n"
+    CommandProvisioner((), ()).abort("n1.1.reimage.1", "n1")
+    with pytest.raises(TransientError, match="abort the reimage of n1"):
+        CommandProvisioner((), (), abort=("sh", "-c", "echo no such host; exit 3")).abort("x.1", "n1")
