@@ -17,6 +17,13 @@ UNSENT_AFTER_S = 120.0
 _BOOT_TIME_JITTER_S = 2.0
 
 
+def abort_image(draft: Draft, attempt: Attempt) -> None:
+    """A reimage that ended without success must not begin after all at some later start."""
+    unproven = attempt.rung is Rung.REIMAGE and attempt.outcome is not AttemptOutcome.SUCCEEDED
+    if unproven and not draft.only_watching:
+        draft.act(AbortImage(attempt.node, attempt.op_id))
+
+
 def through_bmc(attempt: Attempt, policy: Policy) -> bool:
     """Whether an attempt is carried out by commands to the node's BMC, one a tick (`core.stepwise`)."""
     return needs_bmc(attempt.rung, policy)
@@ -42,8 +49,7 @@ def judge_open_attempts(draft: Draft) -> None:
             continue
         outcome, detail = judged
         ended = draft.resolve(attempt, outcome, detail)
-        if attempt.rung is Rung.REIMAGE and outcome is not AttemptOutcome.SUCCEEDED:
-            draft.act(AbortImage(attempt.node, attempt.op_id))
+        abort_image(draft, ended)
         apply_end(draft, ended)
 
 

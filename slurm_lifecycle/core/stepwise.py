@@ -4,12 +4,19 @@
 """
 
 from slurm_lifecycle.core.draft import Draft
-from slurm_lifecycle.core.evidence import apply_end, came_back, image_proven, marker_text, through_bmc
+from slurm_lifecycle.core.evidence import (
+    abort_image,
+    apply_end,
+    came_back,
+    image_proven,
+    marker_text,
+    through_bmc,
+)
 from slurm_lifecycle.core.ladder import permission
 from slurm_lifecycle.core.machine import AttemptStep, MachineCommand, StepOutcome
-from slurm_lifecycle.core.model import Attempt, AttemptOutcome, NodeView, Owner, ProvisionState, Rung
+from slurm_lifecycle.core.model import Attempt, NodeView, Owner, ProvisionState, Rung
 from slurm_lifecycle.core.ownership import is_drained, reboot_under_way, understood
-from slurm_lifecycle.core.plan import AbortImage, SendStep
+from slurm_lifecycle.core.plan import SendStep
 from slurm_lifecycle.core.power_sequence import next_step
 from slurm_lifecycle.core.sequence_record import End, Goal, Marker, Note, Send, Situation
 
@@ -27,9 +34,8 @@ def _take_step(draft: Draft, attempt: Attempt) -> None:
     words = f"{attempt.rung.value} attempt {attempt.n}"
     if isinstance(decision, End):
         ended = draft.resolve(attempt, decision.outcome, decision.detail)
-        begun = bool(draft.steps_of(attempt.op_id))
-        if attempt.rung is Rung.REIMAGE and begun and decision.outcome is not AttemptOutcome.SUCCEEDED:
-            draft.act(AbortImage(attempt.node, attempt.op_id))
+        if draft.steps_of(attempt.op_id):
+            abort_image(draft, ended)
         apply_end(draft, ended)
         return
     if isinstance(decision, Send):
