@@ -44,7 +44,7 @@ KINDS: dict[str, tuple[str, str]] = {
         "DGX H100: success, and the state did not change",
     ),
     "no-graceful": ("GracefulShutdown is not offered", "vendor differences"),
-    "nonsense": ("answers `form`: html, truncated, list, types, empty, huge, wrong-type", "broken proxies"),
+    "nonsense": ("answers `form`: html, truncated, list, types, empty, binary, huge, deep", "broken proxies"),
     "wrong-serial": ("is the BMC of another machine", "swapped cables"),
     "no-serial": ("tells no serial number", "captured HGX_Baseboard_0"),
     "missing-boot": ("the system has no Boot", "captured HGX_Baseboard_0"),

@@ -40,7 +40,8 @@ class BmcHost:
 
     def start(self) -> None:
         """Begin to run; BMCs can be added before and after."""
-        self._thread.start()
+        if self._thread.ident is None:
+            self._thread.start()
 
     def add(self, simulator: BmcSimulator, port: int = 0) -> str:
         """Serve one more BMC; returns its address, such as `https://127.0.0.1:40001`."""
@@ -67,11 +68,14 @@ class BmcHost:
         return self._run(run())
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        self.start()
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_START_S)
 
     def close(self) -> None:
         """End every connection and the thread."""
         if not self._thread.is_alive():
+            if not self._loop.is_closed():
+                self._loop.close()
             return
         with contextlib.suppress(TimeoutError):
             self._run(self._end())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import traceback
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,10 +95,10 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answ
     """Answer requests on one connection until either side ends it."""
     try:
         while True:
-            request = await asyncio.wait_for(_read(reader), _IDLE_S)
+            request = await asyncio.wait_for(_read(reader, writer), _IDLE_S)
             if request is None:
                 return
-            reply = await answer(request)
+            reply = await _answered(request, answer)
             if reply.wait_s:
                 await asyncio.sleep(reply.wait_s)
             if reply.silent:
@@ -125,7 +126,16 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answ
         writer.close()
 
 
-async def _read(reader: asyncio.StreamReader) -> Request | None:
+async def _answered(request: Request, answer: Answer) -> Reply:
+    """The answer; what goes wrong in making it is a defect of the emulator, which its user has to see."""
+    try:
+        return await answer(request)
+    except Exception:
+        traceback.print_exc()
+        return Reply(500, {"error": {"code": "Base.1.13.InternalError", "message": "the emulator failed"}})
+
+
+async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Request | None:
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError:
@@ -143,7 +153,8 @@ async def _read(reader: asyncio.StreamReader) -> Request | None:
     if not 0 <= length <= _MAX_BODY_BYTES:
         raise ValueError("body too long")
     if headers.get("expect", "").lower() == "100-continue":
-        raise ValueError("expectations are not met here")
+        # curl asks so before it sends a package.
+        writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     body = await _read_body(reader, length)
     parts = urlsplit(target)
     path = unquote(parts.path).rstrip("/") or "/"

@@ -12,6 +12,7 @@ from slurm_lifecycle.sandbox.bmc.profiles import SimProfile
 
 _FIELDS = ("BootSourceOverrideEnabled", "BootSourceOverrideTarget", "BootSourceOverrideMode")
 _NETWORK = ("Pxe", "UefiHttp")
+_ENABLED = ("Disabled", "Once", "Continuous")
 
 
 def error(status: int, message_id: str, text: str) -> Reply:
@@ -25,7 +26,8 @@ class Power:
     """What a BMC does with its machine.
 
     Attributes:
-        override: the three fields of Boot. on_start: told at each start, before the machine is switched on.
+        override: the three fields of Boot, whether or not they are all shown.
+        on_start: told at each start, before the machine is switched on.
         on_mains: told when the mains side is cut.
     """
 
@@ -35,7 +37,8 @@ class Power:
         """No override."""
         self.profile = profile
         self.chassis = chassis
-        self.override: dict[str, str] = dict(zip(_FIELDS, ("Disabled", "None", "UEFI"), strict=True))
+        idle = ("Disabled", "None", profile.mode_while_idle)
+        self.override: dict[str, str | None] = dict(zip(_FIELDS, idle, strict=True))
         self.on_start: list[Callable[[], None]] = []
         self.on_mains: list[Callable[[], None]] = []
         self._faults = faults
@@ -80,7 +83,11 @@ class Power:
         elif kind == "ForceOff":
             self._off_at = self._clock()
             self.chassis.cut()
-        elif kind in ("ForceRestart", "GracefulRestart"):
+        elif kind == "PushPowerButton" and self.chassis.power() == "off":
+            self.start()
+        elif kind == "PushPowerButton":
+            self.chassis.ask_shutdown()
+        elif kind in ("ForceRestart", "GracefulRestart", "PowerCycle"):
             self.chassis.cut()
             self.start()
 
@@ -91,9 +98,12 @@ class Power:
         for told in self.on_start:
             told()
         enabled, target, _ = (self.override[one] for one in _FIELDS)
-        network = enabled != "Disabled" and target in _NETWORK and not self._faults.has("boot-ignored")
+        network = (
+            enabled in ("Once", "Continuous") and target in _NETWORK and not self._faults.has("boot-ignored")
+        )
         if enabled == "Once" and not self._faults.has("boot-never-cleared"):
-            self.override.update(zip(_FIELDS[:2], ("Disabled", "None"), strict=True))
+            kept = target if self.profile.target_stays else "None"
+            self.override.update(zip(_FIELDS[:2], ("Disabled", kept), strict=True))
         self.started_at = self._clock()
         self.chassis.press_on("network" if network else "disk")
 
@@ -106,9 +116,11 @@ class Power:
 
     # ---- boot
 
-    def shown(self) -> dict[str, str]:
-        """The three fields as they are read back."""
+    def shown(self) -> dict[str, str | None]:
+        """The fields as they are read back."""
         fields = dict(self.override)
+        if not self.profile.modes:
+            del fields[_FIELDS[2]]
         if self._faults.has("boot-continuous") and fields[_FIELDS[0]] == "Once":
             fields[_FIELDS[0]] = "Continuous"
         return fields
@@ -122,16 +134,23 @@ class Power:
             return error(400, "UnableToModifyDuringSystemPOST", "not while the system is in POST")
         if enabled == "Disabled" and self._faults.has("boot-clear-refused"):
             return error(400, "PropertyValueNotInList", "Disabled is not accepted")
+        if enabled is not None and enabled not in _ENABLED:
+            return error(400, "PropertyValueNotInList", f"{enabled!r} is not known here")
         if target is not None and target not in self.profile.targets:
             return error(400, "PropertyValueNotInList", f"{target!r} is not a boot target here")
-        if mode is not None and mode not in self.profile.modes:
+        if mode is not None and self.profile.modes and mode not in self.profile.modes:
             return error(400, "PropertyValueNotInList", f"{mode!r} is not a boot mode here")
         if self.profile.mode_is_job and mode == self.override[_FIELDS[2]]:
             return error(400, "SYS428", "a job for the boot mode is scheduled")
         if self._faults.has("boot-not-set"):
             return Reply(204)
-        if target is not None and enabled is None and self.profile.all_boot_fields:
+        if enabled is None and self.profile.all_boot_fields:
             # Supermicro: Enabled becomes Once unless it is sent (story 2008547).
             wanted = {**wanted, _FIELDS[0]: "Once"}
-        self.override.update({key: str(value) for key, value in wanted.items()})
+        known = _FIELDS if self.profile.modes else _FIELDS[:2]
+        self.override.update({key: str(value) for key, value in wanted.items() if key in known})
+        if mode is not None and not self.profile.modes:
+            # OpenBMC sets the fields one after another; on an ARM host there is no boot type to set
+            # (bmcweb, setBootType): it answers that, and has taken the others.
+            return error(404, "ResourceNotFound", "The requested resource named Set of type BootType")
         return Reply(204)

@@ -24,6 +24,7 @@ class Sessions:
     Attributes:
         open: last use by token. opened, closed, most: counts over its life.
         accounts: user name, password and whether it is enabled, by id.
+        failed: logins with a wrong name or password.
     """
 
     def __init__(
@@ -36,15 +37,11 @@ class Sessions:
         self._numbers = itertools.count(1)
         self.open: dict[str, tuple[int, float]] = {}
         self.opened = self.closed = self.most = self.failed = 0
-        self.accounts: dict[str, dict[str, Any]] = {
-            "1": {"UserName": username, "Password": password, "Enabled": True, "RoleId": "Administrator"},
-            "2": {
-                "UserName": "service",
-                "Password": secrets.token_hex(8),
-                "Enabled": True,
-                "RoleId": "Operator",
-            },
-        }
+        self._wrong: dict[str, int] = {}
+        self._locked_until: dict[str, float] = {}
+        self.accounts = _slots(profile)
+        self.accounts["1"] = _account(username, password, "Administrator")
+        self.accounts["2"] = _account("service", secrets.token_hex(8), "Operator")
 
     def _expire(self) -> None:
         limit = self._clock() - self._profile.session_timeout_s
@@ -52,13 +49,24 @@ class Sessions:
             self.open.clear()
         self.open = {token: one for token, one in self.open.items() if one[1] > limit}
 
-    def _known(self, username: object, password: object) -> bool:
-        if self._faults.has("auth-401"):
+    def _known(self, name: object, password: object) -> bool:
+        username = str(name)
+        if self._faults.has("auth-401") or self.locked(username):
             return False
-        return any(
-            one["Enabled"] and (one["UserName"], one["Password"]) == (username, password)
+        known = any(
+            one["Enabled"] and one["UserName"] and (one["UserName"], one["Password"]) == (username, password)
             for one in self.accounts.values()
         )
+        threshold, lasts_s = self._profile.lockout
+        self._wrong[username] = 0 if known else self._wrong.get(username, 0) + 1
+        if threshold and self._wrong[username] >= threshold:
+            self._wrong[username] = 0
+            self._locked_until[username] = self._clock() + lasts_s
+        return known
+
+    def locked(self, username: str) -> bool:
+        """Whether an account is locked after too many wrong logins: then the right one is refused as well."""
+        return self._clock() < self._locked_until.get(username, float("-inf"))
 
     def allows(self, request: Request) -> bool:
         """Whether a request bears a token of an open session, or a right name and password."""
@@ -108,6 +116,12 @@ class Sessions:
                 return Reply(204)
         return error(404, "ResourceMissingAtURI", "no such session")
 
+    def show(self, number: str) -> Reply:
+        """GET of a session."""
+        if not any(str(one) == number for one, _ in self.open.values()):
+            return error(404, "ResourceMissingAtURI", "no such session")
+        return Reply(200, {"@odata.id": f"{SESSIONS}/{number}", "Id": number, "Name": "Session"})
+
     def members(self) -> list[str]:
         """Paths of the open ones."""
         self._expire()
@@ -120,13 +134,28 @@ class Sessions:
         found = self.accounts.get(number)
         if found is None:
             return error(404, "ResourceMissingAtURI", "no such account")
-        shown = {**found, "Password": None, "Id": number, "@odata.id": f"{ACCOUNTS}/{number}"}
+        shown = {
+            **found,
+            "Password": None,
+            "Locked": self.locked(found["UserName"]),
+            "Id": number,
+            "Name": "User Account",
+            "@odata.id": f"{ACCOUNTS}/{number}",
+        }
         return Reply(200, shown)
+
+    def factory(self) -> None:
+        """All accounts are as the machine came: what one logged in with is known no more."""
+        self.open.clear()
+        self.accounts = _slots(self._profile)
+        self.accounts["1"] = _account("factory", secrets.token_hex(8), "Administrator")
 
     def change_account(self, request: Request, number: str) -> Reply:
         """PATCH or DELETE of an account."""
         if number not in self.accounts:
             return error(404, "ResourceMissingAtURI", "no such account")
+        if request.method == "DELETE" and self._profile.account_slots:
+            return error(405, "ActionNotSupported", "an account is emptied, not deleted")
         if request.method == "DELETE":
             del self.accounts[number]
             return Reply(204)
@@ -135,3 +164,12 @@ class Sessions:
             return error(400, "PropertyUnknown", "a property that is not known")
         self.accounts[number].update(body)
         return Reply(204)
+
+
+def _slots(profile: SimProfile) -> dict[str, dict[str, Any]]:
+    numbers = range(1, profile.account_slots + 1)
+    return {str(number): _account("", "", "None", enabled=False) for number in numbers}
+
+
+def _account(username: str, password: str, role: str, *, enabled: bool = True) -> dict[str, Any]:
+    return {"UserName": username, "Password": password, "Enabled": enabled, "RoleId": role}

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import time
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from slurm_lifecycle.sandbox.bmc import actions
 from slurm_lifecycle.sandbox.bmc.chassis import Chassis
+from slurm_lifecycle.sandbox.bmc.expand import Expansion
 from slurm_lifecycle.sandbox.bmc.faults import Faults
+from slurm_lifecycle.sandbox.bmc.hardware import collection, system_path
 from slurm_lifecycle.sandbox.bmc.health import Health
 from slurm_lifecycle.sandbox.bmc.http import Reply, Request
+from slurm_lifecycle.sandbox.bmc.layout import ROOT
 from slurm_lifecycle.sandbox.bmc.power import Power, error
 from slurm_lifecycle.sandbox.bmc.profiles import PROFILES
 from slurm_lifecycle.sandbox.bmc.sessions import ACCOUNTS, SESSIONS, Sessions
 from slurm_lifecycle.sandbox.bmc.tasks import TASKS, Tasks
-from slurm_lifecycle.sandbox.bmc.tree import ROOT, build, collection, system_path
+from slurm_lifecycle.sandbox.bmc.tree import build
 from slurm_lifecycle.sandbox.bmc.updates import Updates
 
 _SEEN_KEPT = 2000
@@ -48,6 +51,10 @@ class BmcSimulator:
     Attributes:
         requests: the last ones, oldest first. faults: what is wrong with it, changed at any time.
         serial: of the machine that it says it belongs to.
+        erased: drives that were truly erased, by path, and how.
+        tpm_cleared: how often the TPM was.
+        bios_next, bios_job: attributes for the next start, and whether they will come into force.
+        dark_until: until then it answers nothing.
     """
 
     def __init__(
@@ -81,12 +88,16 @@ class BmcSimulator:
         self.sessions = Sessions(self.profile, self.faults, clock, username, password)
         self.tasks = Tasks(self.faults, clock)
         self.updates = Updates(self.profile, self.faults)
-        self.health = Health(self.profile)
+        self.health = Health(self.profile, gpus)
         self.erased: dict[str, str] = {}
         self.tpm_cleared = 0
         self.bios_next: dict[str, Any] = {}
+        self.bios_job = False
         self.dark_until = float("-inf")
         self._tree = build(profile, gpus)
+        number = zlib.crc32(serial.encode())
+        octets = f"{number:08x}"
+        self._own = {"{m}": f"{number % 100_000:05d}", "{x}": f"{octets[:2]}:{octets[2:4]}:{octets[4:6]}"}
         self.power.on_start.append(lambda: actions.starts(self))
         self.power.on_mains.append(lambda: actions.mains(self))
 
@@ -99,6 +110,30 @@ class BmcSimulator:
     def clear(self, name: str = "") -> None:
         """A fault is gone, or all are."""
         self.faults.clear(name)
+
+    def set_health(self, part: str, health: str) -> None:
+        """From now on a part (`psu0`, `fan1`, `temp`, `gpu3`, `dimm2`, `drive1`, `system`) is as told.
+
+        Args:
+            part: one of `health.names()`.
+            health: `OK`, `Warning`, `Critical` or `Absent`.
+
+        Raises:
+            ValueError: this machine has no such part, or there is no such health.
+        """
+        self.health.set(part, health)
+
+    def set_part(self, part: str, serial: str) -> None:
+        """A part was exchanged: from now on it tells this serial number.
+
+        Raises:
+            ValueError: this machine has no such part.
+        """
+        self.health.replace(part, serial)
+
+    def log_event(self, severity: str, message: str, created: str = "") -> None:
+        """Add an entry to the event log: `OK`, `Warning` or `Critical`; by default it was created now."""
+        self.health.log(severity, message, created)
 
     def posts(self, end: str = "ComputerSystem.Reset") -> list[Seen]:
         """POSTs to paths with that end that took effect."""
@@ -131,7 +166,7 @@ class BmcSimulator:
         if request.path != ROOT and not self.sessions.allows(request):
             return error(401, "NoValidSession", "a session is needed")
         if request.method == "GET":
-            return self._get(request.path)
+            return self._get(request)
         if request.method not in _CHANGES:
             return error(405, "ActionNotSupported", "this method is not known here")
         return self._change(request, seen)
@@ -144,10 +179,14 @@ class BmcSimulator:
         boots = self.faults.has("boot-503")
         if boots and self.clock() < self.power.started_at + float(boots.get("seconds", 60.0)):
             return error(503, "ServiceTemporarilyUnavailable", "the service starts")
-        subtree = "/HGX_" in request.path
-        if subtree and self.faults.has("hmc-503") and self.power.chassis.power() == "off":
+        if self.dead(request.path):
             return error(503, "HMCCommuicationFailed", "the baseboard does not answer")
         return None
+
+    def dead(self, path: str) -> bool:
+        """Whether a resource is the baseboard's, and that does not answer while the host is off."""
+        baseboard = "/HGX_" in path and self.faults.has("hmc-503") is not None
+        return baseboard and self.power.chassis.power() == "off"
 
     def _change(self, request: Request, seen: Seen) -> Reply:
         login = request.path.startswith(SESSIONS)
@@ -181,7 +220,10 @@ class BmcSimulator:
 
     # ---- reading
 
-    def _get(self, path: str) -> Reply:
+    def _get(self, request: Request) -> Reply:
+        path = request.path
+        if path.startswith(f"{SESSIONS}/"):
+            return self.sessions.show(path.rsplit("/", 1)[-1])
         if path.startswith(f"{TASKS}/"):
             return self.tasks.show(path.rsplit("/", 1)[-1])
         if path.startswith(f"{ACCOUNTS}/"):
@@ -192,6 +234,11 @@ class BmcSimulator:
         headers = {"ETag": f"W/{self.etag(path)}"} if self._has_etag(path) else {}
         if headers:
             shown["@odata.etag"] = headers["ETag"]
+        asked = Expansion.asked(request.query, self.profile.layout.expand_levels)
+        if isinstance(asked, str):
+            return error(501, "QueryNotSupported", asked)
+        if asked is not None:
+            shown = asked.expand(shown, lambda one: None if self.dead(one) else self.resource(one))
         return Reply(200, shown, headers)
 
     def _has_etag(self, path: str) -> bool:
@@ -214,7 +261,7 @@ class BmcSimulator:
         base = self._tree.get(path)
         if base is None:
             return self.health.log_entry(path)
-        shown = copy.deepcopy(base)
+        shown: dict[str, Any] = self._copy(base)
         self.tasks.settle()
         self.health.lay_over(path, shown)
         self.updates.lay_over(path, shown)
@@ -222,24 +269,40 @@ class BmcSimulator:
             self._live_system(shown)
         elif path == self.profile.settings:
             shown["Boot"].update(self.power.shown())
-        elif path.endswith("/ResetActionInfo"):
+        elif path == f"{system_path(self.profile)}/ResetActionInfo":
             shown["Parameters"][0]["AllowableValues"] = self.power.offered()
-        elif path.endswith("/Bios/Settings"):
+        elif path.endswith(f"/Bios/{self.profile.bios_settings}"):
             shown["Attributes"] = dict(self.bios_next)
+        if path == (self.profile.serial_at or system_path(self.profile)):
+            self._tell_serial(shown)
         return shown
+
+    def _copy(self, value: Any) -> Any:
+        """A value of the shared tree, with what is this machine's own put in."""
+        if isinstance(value, Mapping):
+            return {key: self._copy(one) for key, one in value.items()}
+        if isinstance(value, list):
+            return [self._copy(one) for one in value]
+        if isinstance(value, str) and "{" in value:
+            for mark, own in self._own.items():
+                value = value.replace(mark, own)
+        return value
+
+    def _tell_serial(self, shown: dict[str, Any]) -> None:
+        if self.faults.has("no-serial"):
+            shown.pop("SerialNumber", None)
+        else:
+            shown["SerialNumber"] = "OTHER-0001" if self.faults.has("wrong-serial") else self.serial
 
     def _live_system(self, shown: dict[str, Any]) -> None:
         shown["PowerState"] = self.power.state()
-        serial = "OTHER-0001" if self.faults.has("wrong-serial") else self.serial
-        if not self.faults.has("no-serial"):
-            shown["SerialNumber"] = serial
         if not self.profile.settings:
             shown["Boot"].update(self.power.shown())
         if self.faults.has("missing-boot"):
             del shown["Boot"]
         if self.profile.progress:
             booted = self.power.chassis.power() == "on"
-            shown["BootProgress"] = {"LastState": "OSRunning" if booted else "None"}
+            shown["BootProgress"] = {"LastState": self.profile.progress if booted else "None"}
         reset = shown["Actions"]["#ComputerSystem.Reset"]
         if "ResetType@Redfish.AllowableValues" in reset:
             reset["ResetType@Redfish.AllowableValues"] = self.power.offered()

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from slurm_lifecycle.sandbox.bmc.faults import Faults
+from slurm_lifecycle.sandbox.bmc.layout import ROOT
 from slurm_lifecycle.sandbox.bmc.profiles import SimProfile
-from slurm_lifecycle.sandbox.bmc.tree import ROOT
 
 LEVELS = ("none", "bmc_reset", "host_reboot", "dc_cycle", "ac_cycle")
 INVENTORY = f"{ROOT}/UpdateService/FirmwareInventory"
@@ -30,10 +30,28 @@ class Updates:
         self.versions: dict[str, str] = {}
         self.staged: dict[str, str] = {}
 
+    def meant(self, targets: list[str]) -> list[str] | None:
+        """Components that an upload is for, by the targets it names; None where they are not accepted.
+
+        None named means all, but on NVIDIA's machines the part that is not the baseboard's. There
+        `FirmwareInventory/HGX_0` (DGX H100) or `Chassis/HGX_Chassis_0` (GB200) means the baseboard, and the
+        BMC of a GB200 takes no other target (libredfish PR#39).
+        """
+        known = list(self._profile.firmware)
+        hgx = [name for name in known if name.startswith("HGX_")]
+        names = [one.rsplit("/", 1)[-1] for one in targets]
+        if not self._profile.baseboard:
+            return (names or known) if set(names) <= set(known) else None
+        if not names:
+            return [name for name in known if name not in hgx]
+        if names in (["HGX_0"], ["HGX_Chassis_0"]):
+            return hgx
+        return names if self._profile.name != "gb200" and set(names) <= set(known) else None
+
     def stage(self, components: list[str], version: str) -> None:
         """An upload ended well."""
         partial = self._faults.has("partial-component")
-        for name in components or list(self._profile.firmware):
+        for name in components:
             if partial is None or partial.get("component", "") not in name:
                 self.staged[name] = version
 
