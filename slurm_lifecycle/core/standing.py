@@ -6,6 +6,7 @@ the notifier keeps the repetition down: one key is told once a shift.
 """
 
 from slurm_lifecycle.core.draft import Draft
+from slurm_lifecycle.core.ladder import needs_bmc
 from slurm_lifecycle.core.model import Incident, Step, Trip
 from slurm_lifecycle.core.plan import Notice
 
@@ -29,7 +30,22 @@ def standing(draft: Draft) -> tuple[Notice, ...]:
         elif incident.step is Step.DRAINING and incident.note.startswith(PAGED_BUSY):
             text = f"{name}: {incident.note.removeprefix(PAGED_BUSY)}"
             found.append(Notice(f"busy:{incident.id}", "page", name, text))
-    return tuple(found)
+    return (*found, *_machines_in_the_middle(draft))
+
+
+def _machines_in_the_middle(draft: Draft) -> list[Notice]:
+    """Power cycles past their deadline: the machine may be off, and its BMC does not help."""
+    late = [one for one in draft.open_attempts.values() if needs_bmc(one.rung, draft.policy)]
+    return [
+        Notice(
+            f"machine:{one.op_id}",
+            "page",
+            one.node,
+            f"{one.node}: {draft.held.get(one.node, one.rung.value)}; past its deadline: look at the machine",
+        )
+        for one in sorted(late, key=lambda one: one.op_id)
+        if draft.now >= one.deadline
+    ]
 
 
 def begun_now(draft: Draft, notices: tuple[Notice, ...]) -> tuple[Notice, ...]:
