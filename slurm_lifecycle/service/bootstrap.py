@@ -4,11 +4,18 @@ import logging
 import socket
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from slurm_lifecycle.ports import Notifier
+from slurm_lifecycle.errors import ConfigError
+from slurm_lifecycle.ports import Notifier, Provisioner
 from slurm_lifecycle.provision.command import CommandProvisioner
+from slurm_lifecycle.provision.staged import StagedProvisioner
+from slurm_lifecycle.redfish.pool import BmcPool
+from slurm_lifecycle.redfish.settings import BmcSettings, Credentials, CredentialsError
+from slurm_lifecycle.service.bmc_config import BmcConfig
 from slurm_lifecycle.service.config import Config
+from slurm_lifecycle.service.credentials import Secret
 from slurm_lifecycle.service.daemon import Daemon, SystemClock
 from slurm_lifecycle.service.executor import Executor, Ports
 from slurm_lifecycle.service.log import configure_logging
@@ -65,14 +72,54 @@ def make_notifier(config: Config) -> Notifier:
     return CommandNotifier(config.notify_command) if config.notify_command else LogNotifier()
 
 
+def make_provisioner(config: Config) -> Provisioner:
+    """The site's commands; where it boots from the network by the BMC, they only say what is to be booted."""
+    reimage = config.reimage
+    made = CommandProvisioner(
+        reimage.start,
+        reimage.poll,
+        abort=reimage.abort,
+        image=reimage.image,
+        timeout_s=reimage.timeout_s,
+    )
+    return StagedProvisioner(made) if config.policy.reimage_by_pxe and not reimage.start else made
+
+
+def make_bmc_pool(bmcs: BmcConfig) -> BmcPool:
+    """The BMCs that the configuration names."""
+    settings = {
+        node: BmcSettings(
+            node=node,
+            address=one.address,
+            profile=one.profile,
+            credentials=_credentials(one.secret),
+            serial=one.serial,
+            ca_file=one.ca_file,
+            fingerprint=one.fingerprint,
+            insecure=one.insecure,
+            basic=one.basic,
+        )
+        for node, one in bmcs.entries.items()
+    }
+    return BmcPool(settings, threads=bmcs.threads)
+
+
+def _credentials(secret: Callable[[], Secret]) -> Callable[[], Credentials]:
+    def ask() -> Credentials:
+        try:
+            return Credentials(*secret())
+        except ConfigError as error:
+            raise CredentialsError(str(error)) from None
+
+    return ask
+
+
 def make_daemon(config: Config, store: SqlStore, stop: threading.Event) -> Daemon:
     """Wire the daemon over an acting store."""
     slurm = make_slurm(config)
     clock = SystemClock(stop)
-    provisioner = CommandProvisioner(
-        config.reimage.start, config.reimage.poll, timeout_s=config.reimage.timeout_s
-    )
-    bmc = WithoutBmc()
+    provisioner = make_provisioner(config)
+    bmc = WithoutBmc() if config.bmc is None else make_bmc_pool(config.bmc)
     ports = Ports(
         slurm=slurm,
         store=store,
@@ -89,7 +136,7 @@ def make_daemon(config: Config, store: SqlStore, stop: threading.Event) -> Daemo
         store=store,
         provisioner=provisioner,
         bmc=bmc,
-        health=bmc,
+        health=WithoutBmc(),
         executor=Executor(ports, config.policy),
         clock=clock,
         policy=config.policy,

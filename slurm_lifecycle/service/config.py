@@ -14,10 +14,11 @@ from typing import Any
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
-from slurm_lifecycle.core.fault_catalog import FaultClass
+from slurm_lifecycle.core.fault_catalog import FAULTS, FaultClass
 from slurm_lifecycle.core.model import Rung
 from slurm_lifecycle.core.policy import Budget, Cap, Mode, Policy, RungRule
 from slurm_lifecycle.errors import ConfigError
+from slurm_lifecycle.service.bmc_config import BmcConfig, load_bmcs
 from slurm_lifecycle.service.config_schema import PolicyFileTables, SiteFile, checked, meant
 
 if sys.version_info >= (3, 11):
@@ -60,6 +61,7 @@ class ReimageSettings:
 
     start: tuple[str, ...]
     poll: tuple[str, ...]
+    abort: tuple[str, ...]
     image: str
     timeout_s: float
 
@@ -82,6 +84,7 @@ class Config:
     slurm: SlurmSettings
     daemon: DaemonSettings
     reimage: ReimageSettings
+    bmc: BmcConfig | None
     rma_folder: Path
     rma_command: tuple[str, ...]
     notify_command: tuple[str, ...]
@@ -104,19 +107,22 @@ def load_config(path: Path) -> Config:
     if policy_path is not None:
         tables = checked(PolicyFileTables, read_toml(policy_path, "or remove [policy] file"), policy_path)
     policy = policy_of(tables, policy_path or path)
+    bmc = _bmcs(site, path)
     return Config(
         path=path,
         policy_path=policy_path,
-        policy=_with_site(policy, site, path),
+        policy=_with_site(policy, site, bmc, path),
         store_path=_absolute(site.store.path, path, "store.path"),
         slurm=SlurmSettings(**site.slurm.model_dump()),
         daemon=_daemon(site, policy, path),
         reimage=ReimageSettings(
             start=tuple(site.reimage.start),
             poll=tuple(site.reimage.poll),
+            abort=tuple(site.reimage.abort),
             image=site.reimage.image,
             timeout_s=site.reimage.timeout_s,
         ),
+        bmc=bmc,
         rma_folder=_absolute(site.rma.folder, path, "rma.folder"),
         rma_command=tuple(site.rma.command),
         notify_command=tuple(site.notify.command),
@@ -183,12 +189,36 @@ def _node_command(argv: Sequence[str], path: Path) -> tuple[str, ...]:
     return tuple(argv)
 
 
-def _with_site(policy: Policy, site: SiteFile, path: Path) -> Policy:
+def _bmcs(site: SiteFile, path: Path) -> BmcConfig | None:
+    if not site.bmc.file:
+        return None
+    return load_bmcs(
+        _absolute(site.bmc.file, path, "bmc.file"),
+        _absolute(site.bmc.serials, path, "bmc.serials"),
+        read=read_toml,
+        expand=_hostlist,
+        threads=site.bmc.threads,
+    )
+
+
+def _with_site(policy: Policy, site: SiteFile, bmc: BmcConfig | None, path: Path) -> Policy:
     for word in site.rungs:
         if word not in RUNG_WORDS:
             raise ConfigError(f"{path}: rungs: unknown {word!r}{meant(word, RUNG_WORDS)}")
     effects = policy.effects - {Rung.REIMAGE}
-    if site.reimage.start:
+    by_pxe = site.reimage.method == "pxe"
+    if bmc is not None:
+        effects |= {Rung.POWER}
+    else:
+        for named, wanted in (
+            ("rungs: power", Rung.POWER.value in site.rungs),
+            ("reimage.method: pxe", by_pxe),
+        ):
+            if wanted:
+                raise ConfigError(f"{path}: {named} needs the nodes' BMCs; set [bmc] file, or take it out")
+    if by_pxe:
+        effects |= {Rung.REIMAGE}
+    elif site.reimage.start:
         if not site.reimage.poll:
             raise ConfigError(
                 f"{path}: reimage.poll: missing; name the command that prints running, done or failed"
@@ -206,22 +236,34 @@ def _with_site(policy: Policy, site: SiteFile, path: Path) -> Policy:
         effects=effects,
         domains=_domains(site.domains, path),
         image=site.reimage.image,
+        bmc=frozenset() if bmc is None else bmc.recorded,
+        reimage_by_pxe=by_pxe,
+        image_marker=site.reimage.marker,
     )
+
+
+def _hostlist(hostlist: str, key: str) -> list[str]:
+    """The nodes of a hostlist.
+
+    Raises:
+        ConfigError: it is none, or too large.
+    """
+    if _size_hint(hostlist) > _MAX_DOMAIN_NODES:
+        raise ConfigError(f"{key}: {hostlist!r} is too large; name at most {_MAX_DOMAIN_NODES} nodes")
+    try:
+        nodes = NodeSet(hostlist, resolver=RESOLVER_NOGROUP)
+    except NodeSetException as error:
+        raise ConfigError(f'{key}: {hostlist!r} is no hostlist ({error}); write as "n[01-16]"') from None
+    if not nodes:
+        raise ConfigError(f'{key}: empty; name its nodes, as "n[01-16]", or remove the key')
+    return list(nodes)
 
 
 def _domains(hostlists: Mapping[str, str], path: Path) -> Mapping[str, str]:
     domains: dict[str, str] = {}
     for domain, hostlist in hostlists.items():
         key = f"{path}: domains.{domain}"
-        if _size_hint(hostlist) > _MAX_DOMAIN_NODES:
-            raise ConfigError(f"{key}: {hostlist!r} is too large; name at most {_MAX_DOMAIN_NODES} nodes")
-        try:
-            nodes = NodeSet(hostlist, resolver=RESOLVER_NOGROUP)
-        except NodeSetException as error:
-            raise ConfigError(f'{key}: {hostlist!r} is no hostlist ({error}); write as "n[01-16]"') from None
-        if not nodes:
-            raise ConfigError(f'{key}: empty; name its nodes, as "n[01-16]", or remove the key')
-        for node in nodes:
+        for node in _hostlist(hostlist, key):
             if domains.setdefault(node, domain) != domain:
                 raise ConfigError(f"{key}: {node} is in {domains[node]!r} as well; a node has one domain")
     return domains
@@ -260,7 +302,9 @@ def policy_of(tables: PolicyFileTables, path: Path) -> Policy:
         raise ConfigError(
             f"{path}: breaker.least: {breaker.least} is above most = {breaker.most}; lower it or raise most"
         )
+    machine = replace(defaults.machine, **_given(**_machine(tables)))
     given = _given(
+        power_at_once=tables.power.at_once,
         fleet_out_percent=tables.budget.out_percent,
         fleet_working_percent=tables.budget.working_percent,
         adopt_slurm=tables.adopt.slurm,
@@ -284,9 +328,22 @@ def policy_of(tables: PolicyFileTables, path: Path) -> Policy:
         partition_budgets={n: Budget(b.max_out, b.max_working) for n, b in tables.budget.partition.items()},
         domain_budgets={n: Budget(b.max_out, b.max_working) for n, b in tables.budget.domain.items()},
         breaker=breaker,
+        machine=machine,
+        ac_cycle_codes=_codes(tables.power.ac_cycle, f"{path}: power.ac_cycle"),
         adopt_tools=tuple(tables.adopt.tools),
         **given,
     )
+
+
+def _machine(tables: PolicyFileTables) -> dict[str, float | None]:
+    return {f"{name}_s": value for name, value in tables.machine.model_dump().items()}
+
+
+def _codes(codes: Sequence[str], key: str) -> frozenset[str]:
+    for code in codes:
+        if code not in FAULTS:
+            raise ConfigError(f"{key}: unknown code{meant(code, tuple(FAULTS))}")
+    return frozenset(codes)
 
 
 def _paths(tables: PolicyFileTables, path: Path) -> Iterator[tuple[FaultClass, tuple[RungRule, ...]]]:

@@ -96,8 +96,11 @@ class DaemonTable(Table):
 
 
 class ReimageTable(Table):
+    method: Literal["command", "pxe"] = Field(default="command", examples=["command"])
     start: list[Word] = Field(default=[], examples=[["/usr/local/sbin/reimage", "start"]])
     poll: list[Word] = Field(default=[], examples=[["/usr/local/sbin/reimage", "poll"]])
+    abort: list[Word] = Field(default=[], examples=[["/usr/local/sbin/reimage", "abort"]])
+    marker: bool = Field(default=True, examples=[True])
     image: str = Field(default="default", pattern=r"^[A-Za-z0-9._:/@+-]{1,200}$", examples=["ubuntu-24.04"])
     timeout_s: float = Field(default=60.0, gt=0, le=600, examples=[60])
 
@@ -107,6 +110,14 @@ class RmaTable(Table):
         default="/var/lib/slurm-lifecycle/tickets", examples=["/var/lib/slurm-lifecycle/tickets"]
     )
     command: list[Word] = Field(default=[], examples=[["/usr/local/sbin/open-ticket"]])
+
+
+class BmcTable(Table):
+    file: Text = Field(default="", examples=["/etc/slurm-lifecycle/bmc.toml"])
+    serials: Text = Field(
+        default="/etc/slurm-lifecycle/serials.toml", examples=["/etc/slurm-lifecycle/serials.toml"]
+    )
+    threads: int = Field(default=32, ge=1, le=256, examples=[32])
 
 
 class NotifyTable(Table):
@@ -130,10 +141,35 @@ class SiteFile(Table):
     daemon: DaemonTable = Field(default=DaemonTable())
     reimage: ReimageTable = Field(default=ReimageTable())
     rma: RmaTable = Field(default=RmaTable())
+    bmc: BmcTable = Field(default=BmcTable())
     notify: NotifyTable = Field(default=NotifyTable())
     node_command: NodeCommandTable = Field(default=NodeCommandTable())
     policy: PolicyPath = Field(default=PolicyPath())
     domains: dict[Domain, str] = Field(default={}, examples=[{"rack1": "gpu[001-016]"}])
+
+
+# ---------------------------------------------------------------- bmc.toml, serials.toml
+
+
+class BmcGroup(Table):
+    nodes: Word = Field(examples=["gpu[001-016]"])
+    address: Word = Field(examples=["https://{node}-bmc"])
+    profile: Word = Field(examples=["dgx_h100"])
+    ca_file: Text = Field(default="", examples=["/etc/slurm-lifecycle/bmc-ca.pem"])
+    fingerprint: str = Field(default="", pattern=r"^([0-9a-fA-F]{2}:?){32}$|^$", examples=["ab12..."])
+    insecure: bool = Field(default=False, examples=[True])
+    basic: bool = Field(default=False, examples=[True])
+    credentials_file: Text = Field(default="", examples=["/etc/slurm-lifecycle/bmc-credentials.toml"])
+    credentials_env: str = Field(default="", pattern=r"^[A-Z][A-Z0-9_]{0,60}$|^$", examples=["BMC"])
+    credentials_command: list[Word] = Field(default=[], examples=[["/usr/local/sbin/bmc-secret"]])
+
+
+class BmcFile(Table):
+    group: list[BmcGroup] = Field(default=[], examples=[[]])
+
+
+class SerialsFile(Table):
+    serial: dict[str, Word] = Field(default={}, examples=[{"gpu001": "1234567"}])
 
 
 # ---------------------------------------------------------------- policy.toml
@@ -179,6 +215,22 @@ class RelapseTable(Table):
     lemon_28d: Count | None = Field(default=None, examples=[5])
 
 
+class MachineTable(Table):
+    graceful_off: Duration | None = Field(default=None, examples=["3min"])
+    force_off: Duration | None = Field(default=None, examples=["2min"])
+    off_dwell: Duration | None = Field(default=None, examples=["15s"])
+    on: Duration | None = Field(default=None, examples=["3min"])
+    retry: Duration | None = Field(default=None, examples=["15s"])
+    silent: Duration | None = Field(default=None, examples=["10min"])
+    dark: Duration | None = Field(default=None, examples=["10min"])
+    marker: Duration | None = Field(default=None, examples=["3min"])
+
+
+class PowerTable(Table):
+    at_once: Count | None = Field(default=None, examples=[8])
+    ac_cycle: list[Word] = Field(default=[], examples=[["GPU_LOST"]])
+
+
 class FenceTable(Table):
     days: int | None = Field(default=None, ge=1, le=365, examples=[365])
 
@@ -201,6 +253,8 @@ class PolicyFileTables(Table):
     deadlines: DeadlinesTable = Field(default=DeadlinesTable())
     relapse: RelapseTable = Field(default=RelapseTable())
     fence: FenceTable = Field(default=FenceTable())
+    machine: MachineTable = Field(default=MachineTable())
+    power: PowerTable = Field(default=PowerTable())
     paths: dict[str, list[PathRow]] = Field(
         default={}, examples=[{"reboot": [{"rung": "reboot", "deadline": "30min"}]}]
     )
