@@ -131,8 +131,8 @@ def inject(name: str, root: Path | None, node: str, fault: str, **details: Any) 
     """Make a NODE faulty.
 
     FAULT is xid (with its number as CODE), gpu-lost, gpu-reset-required, remap-pending, remap-failure,
-    ecc-uncorrected, driver-mismatch, driver-down, nvml-hang, boot-hang, kernel-log, crash, power-off,
-    power-on or clear.
+    ecc-uncorrected, driver-mismatch, driver-down, nvml-hang, boot-hang, os-deaf, kernel-log, crash,
+    shutdown, power-off, power-on or clear.
     """
     from slurm_lifecycle.sandbox.cluster import Sandbox
 
@@ -158,7 +158,7 @@ def exec_(name: str, root: Path | None, node: str, command: tuple[str, ...]) -> 
 
 @sandbox.command(name="reimage-hook")
 @_which
-@click.argument("step", type=click.Choice(["start", "poll"]))
+@click.argument("step", type=click.Choice(["start", "poll", "stage", "abort"]))
 def reimage_hook(name: str, root: Path | None, step: str) -> None:
     """Reimage command hook of the sandbox: takes NODE, IMAGE and OP_ID from the environment."""
     from slurm_lifecycle.sandbox import reimage

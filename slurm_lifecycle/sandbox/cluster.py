@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_lifecycle.sandbox import conf, controller, hooks, preflight, procs, teardown
+from slurm_lifecycle.sandbox.faults import machine_serial
 from slurm_lifecycle.sandbox.node_handle import Node
 from slurm_lifecycle.sandbox.settings import (
     DEFAULT_NAME,
@@ -268,6 +269,7 @@ class Sandbox:
             node = layout.node(name)
             for folder in (node.config, node.link, node.spool, node.logs):
                 folder.mkdir(parents=True)
+            node.product_serial.write_text(f"{machine_serial(name)}\n", encoding="ascii")
             (node.config / "agent.conf").write_text(conf.agent_conf(settings, name), encoding="utf-8")
             os.mkfifo(node.request_fifo)
 

@@ -1,4 +1,4 @@
-"""One emulated machine: power, boot, crash, reimage, GPU reset, faults; `machine.py` drives it."""
+"""One emulated machine: power, boot, crash, installation, GPU reset, faults; `machine.py` drives it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from slurm_lifecycle.sandbox.faults import BOOT_HANG, Fault, base_nvml, nvml_text, pci_bus, survivors
+from slurm_lifecycle.sandbox.disk import Disk
+from slurm_lifecycle.sandbox.faults import (
+    BOOT_HANG,
+    OS_DEAF,
+    Fault,
+    base_nvml,
+    machine_serial,
+    nvml_text,
+    pci_bus,
+    survivors,
+)
 from slurm_lifecycle.sandbox.procs import ProcessRef, is_alive, ref_of
 from slurm_lifecycle.sandbox.settings import Layout, Settings
 
@@ -22,6 +32,8 @@ _KMSG_ERR, _KMSG_INFO = 3, 6
 # A RebootProgram returns before the machine goes down; slurmd then still tells slurmctld that it ran.
 _REBOOT_DELAY_S = 0.3
 _DEATH_S = 4.0
+# What acts on a machine's power from outside: a BMC, or a hand.
+PRESSED = ("power_on", "power_off", "shutdown", "mains")
 _DRIVER = "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  570.124.06"
 
 
@@ -35,11 +47,13 @@ class Machine:
         self.power = "off"
         self.boot_id = ""
         self.boots = 0
-        self.image = "base"
+        self.disk = Disk(self.node)
         self.faults: list[Fault] = []
-        self.operations: dict[str, dict[str, str]] = {}
-        self._operation = ""
+        self.replaced: dict[int, int] = {}
+        self.pressed = dict.fromkeys(PRESSED, 0)
+        self._boot_from = "disk"
         self._booted = False
+        self._halted = False
         self._was_off = False
         self._started = 0.0
         self._kmsg_seq = 0
@@ -49,12 +63,14 @@ class Machine:
         self._restore()
 
     def _restore(self) -> None:
-        # Faults, image and past operations are the machine's hardware and disk: they outlive its supervisor.
+        # Faults, parts and disk are the machine's own: they outlive its supervisor.
         with contextlib.suppress(OSError, ValueError, KeyError):
             raw = json.loads(self.node.machine.read_text(encoding="utf-8"))
             self.faults = [Fault.from_dict(f) for f in raw["faults"]]
-            self.image, self.boots = str(raw["image"]), int(raw["boots"])
-            self.operations = dict(raw["operations"])
+            self.boots = int(raw["boots"])
+            self.replaced = {int(slot): int(count) for slot, count in raw["replaced"].items()}
+            self.pressed |= {key: int(raw["pressed"][key]) for key in PRESSED}
+            self.disk.restore(raw)
 
     # ---- what others see
 
@@ -66,10 +82,14 @@ class Machine:
             "booted": self._booted,
             "boot_id": self.boot_id,
             "boots": self.boots,
-            "image": self.image,
+            "serial": machine_serial(self.node.name),
+            "image": self.disk.image,
+            "staged": self.disk.staged,
+            "pressed": self.pressed,
+            "replaced": {str(slot): count for slot, count in self.replaced.items()},
             "init": self._init.to_dict() if self._init else None,
             "faults": [fault.to_dict() for fault in self.faults],
-            "operations": self.operations,
+            "operations": self.disk.operations,
         }
 
     def save(self) -> None:
@@ -80,9 +100,9 @@ class Machine:
 
     # ---- power
 
-    def start(self, after_s: float = 0.0) -> None:
-        """Boots after the firmware's time."""
-        self.power = "starting"
+    def start(self, after_s: float = 0.0, boot_from: str = "disk") -> None:
+        """Boots after the firmware's time: from the disk, or from the network."""
+        self.power, self._boot_from = "starting", boot_from
         self._later(after_s, self._boot)
         self.save()
 
@@ -90,9 +110,17 @@ class Machine:
         """Ends everything on the node at once; power is what the machine is afterwards."""
         self._due = None
         self._kill_node()
-        self.power, self._booted = power, False
+        self.power, self._booted, self._halted = power, False, False
         self._was_off = self._was_off or power in ("off", "installing")
+        self.disk.cut_off()
         self.save()
+
+    def ask_shutdown(self) -> None:
+        """Presses the power button for a moment: an operating system that runs and listens shuts down."""
+        listens = self.power == "on" and self._booted and all(f.key != OS_DEAF for f in self.faults)
+        if listens and self._init is not None and is_alive(self._init):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._init.pid, signal.SIGPWR)
 
     def _kill_node(self) -> None:
         process, self._process = self._process, None
@@ -118,15 +146,27 @@ class Machine:
         step, self._was_off = "power" if self._was_off else "reboot", False
         self.faults = survivors(self.faults, step)
         if any(fault.key == BOOT_HANG for fault in self.faults):
-            self.power = "hung"
-            self.save()
+            self._hang()
             return
+        staged = self.disk.staged if self._boot_from == "network" else {}
+        if staged:
+            self._install(staged["image"], staged["op_id"])
+        elif self.disk.image:
+            self._boot_disk()
+        else:
+            self._hang()
+
+    def _hang(self) -> None:
+        self.power = "hung"
+        self.save()
+
+    def _boot_disk(self) -> None:
         self.boots += 1
         self.boot_id, self._started, self._booted = str(uuid.uuid4()), time.monotonic(), False
         self._write_fresh(self.node.boot_id, f"{self.boot_id}\n")
         self._write_fresh(self.node.kmsg, "")
         self._kmsg_seq = 0
-        self.kernel_log(_KMSG_INFO, f"Linux version 6.1.0 ({self.node.name}) image {self.image}")
+        self.kernel_log(_KMSG_INFO, f"Linux version 6.1.0 ({self.node.name}) image {self.disk.image}")
         self.kernel_log(_KMSG_INFO, _DRIVER)
         for fault in self.faults:
             for text in fault.kmsg:
@@ -173,84 +213,113 @@ class Machine:
 
     def write_nvml(self) -> None:
         """Writes the state of the fake NVML from the faults that are there now."""
-        base = base_nvml(self.node.name, self.settings.gpus)
+        base = base_nvml(self.node.name, self.settings.gpus, self.replaced)
         self._write_fresh(self.node.nvml_state, nvml_text(base, self.faults))
 
     # ---- commands
 
     def command(self, message: dict[str, Any]) -> dict[str, Any]:
         """Carries out one command; a word about why not is under `error`."""
-        name = message.get("command")
-        if name == "status":
-            return self.describe()
-        if name in ("crash", "power_off"):
-            if name == "crash" and self.power != "on":
-                return {"error": f"{self.node.name} is {self.power}: nothing to crash"}
-            self.stop("crashed" if name == "crash" else "off")
-        elif name == "power_on":
-            if self.power in ("off", "crashed"):
-                self.start(self.settings.boot_s)
-        elif name == "reboot":
-            self.reboot()
-        elif name == "inject":
-            return self._inject(Fault.from_dict(message["fault"]))
-        elif name == "clear":
-            return self._clear(str(message.get("key", "")))
-        elif name == "reimage":
-            return self._reimage(str(message["image"]), str(message["op_id"]))
-        else:
+        name = str(message.get("command"))
+        commands: dict[str, Callable[[dict[str, Any]], str | None]] = {
+            "status": lambda _: None,
+            "crash": self._crash,
+            "power_off": self._press,
+            "power_on": self._press,
+            "shutdown": self._press,
+            "mains": self._press,
+            "reboot": lambda _: self.reboot(),
+            "inject": lambda told: self._inject(Fault.from_dict(told["fault"])),
+            "clear": lambda told: self._clear(str(told.get("key", ""))),
+            "reimage": lambda told: self._reimage(str(told["image"]), str(told["op_id"])),
+            "stage": lambda told: self.disk.stage(str(told["image"]), str(told["op_id"])),
+            "abort": lambda told: self.disk.abort(str(told["op_id"])),
+            "replace_gpu": lambda told: self._replace_gpu(int(told["gpu"])),
+        }
+        if name not in commands:
             return {"error": f"unknown command {name!r}"}
+        problem = commands[name](message)
+        if problem:
+            return {"error": f"{self.node.name} {problem}"}
+        if name != "status":
+            self.save()
         return self.describe()
+
+    def _crash(self, _: dict[str, Any]) -> str:
+        if self.power != "on":
+            return f"is {self.power}: nothing to crash"
+        self.stop("crashed")
+        return ""
+
+    def _press(self, message: dict[str, Any]) -> str:
+        """Whatever acts on the machine's power; counted, so that a witness sees how often."""
+        name = str(message["command"])
+        self.pressed[name] += 1
+        if name == "shutdown":
+            self.ask_shutdown()
+        elif name != "power_on":
+            self.stop("off")
+        elif self.power in ("off", "crashed"):
+            self.start(self.settings.boot_s, str(message.get("boot_from", "disk")))
+        return ""
 
     def reboot(self) -> None:
         """Goes down now and boots after the firmware's time."""
         self.stop("starting")
         self.start(self.settings.boot_s)
 
-    def _inject(self, fault: Fault) -> dict[str, Any]:
+    def _inject(self, fault: Fault) -> str:
         next_step = "power" if self._was_off else "reboot"
         if self.power != "on" and not survivors([fault], next_step):
-            return {"error": f"{self.node.name} is {self.power}: a fault that a boot clears would never show"}
+            return f"is {self.power}: a fault that a boot clears would never show"
         self.faults = [f for f in self.faults if f.key != fault.key] + [fault]
         if self.power == "on":
             # NVML first: whoever is woken by the kernel log finds the GPU in the state that the log tells of.
             self.write_nvml()
             for text in fault.kmsg:
                 self.kernel_log(_KMSG_ERR, text)
-        self.save()
-        return self.describe()
+        return ""
 
-    def _clear(self, key: str) -> dict[str, Any]:
+    def _clear(self, key: str) -> str:
         if key and all(f.key != key for f in self.faults):
-            return {"error": f"{self.node.name} has no fault {key!r}"}
+            return f"has no fault {key!r}"
         self.faults = [f for f in self.faults if key and f.key != key]
         self.write_nvml()
-        self.save()
-        return self.describe()
+        return ""
 
-    # ---- reimage
+    def _replace_gpu(self, gpu: int) -> str:
+        """A technician switches the machine off, puts a new GPU in, and switches it on again."""
+        if not 0 <= gpu < self.settings.gpus:
+            return f"has GPUs 0 to {self.settings.gpus - 1}"
+        was_on = self.power != "off"
+        self.stop("off")
+        self.replaced[gpu] = self.replaced.get(gpu, 0) + 1
+        self.faults = [fault for fault in self.faults if not fault.key.endswith(f" gpu{gpu}")]
+        if was_on:
+            self.start(self.settings.boot_s)
+        return ""
 
-    def _reimage(self, image: str, op_id: str) -> dict[str, Any]:
-        if op_id in self.operations:
-            return self.describe()
-        if self._operation:
-            return {"error": f"{self.node.name} is being reimaged already (operation {self._operation})"}
-        self.operations[op_id] = {"state": "running", "text": image}
-        self._operation = op_id
-        self.stop("installing")
+    # ---- installation
+
+    def _reimage(self, image: str, op_id: str) -> str:
+        if op_id in self.disk.operations:
+            return ""
+        if self.disk.installing:
+            return f"is being reimaged already (operation {self.disk.installing})"
+        self.stop("off")
+        self._install(image, op_id)
+        return ""
+
+    def _install(self, image: str, op_id: str) -> None:
+        self.power, self._was_off = "installing", True
+        self.disk.wipe(image, op_id)
         self._later(self.settings.install_s, lambda: self._installed(image))
         self.save()
-        return self.describe()
 
     def _installed(self, image: str) -> None:
         self.faults = survivors(self.faults, "reimage")
-        self.image = image
+        self.disk.write(image)
         self.start(self.settings.boot_s)
-
-    def _end_operation(self, state: str, text: str) -> None:
-        if self._operation:
-            self.operations[self._operation] = {"state": state, "text": text}
-            self._operation = ""
 
     # ---- the loop
 
@@ -262,15 +331,18 @@ class Machine:
             self._init = ref_of(event["pid"])
         elif event["event"] == "booted":
             self._booted = True
-            self._end_operation("done", self.image)
+            self.disk.end("done", self.disk.image)
+        elif event["event"] == "halted":
+            self._halted = True
         elif event["event"] == "failed":
-            self._end_operation("failed", event["text"])
+            self.disk.end("failed", event["text"])
         self.save()
 
     def node_ended(self) -> None:
-        """PID 1 of the node ended without our doing: a crash."""
-        self._end_operation("failed", "the node died while it booted")
-        self.stop("crashed")
+        """PID 1 of the node ended: switched off by its own operating system, or a crash."""
+        if not self._halted:
+            self.disk.end("failed", "the node died while it booted")
+        self.stop("off" if self._halted else "crashed")
 
     def wait_s(self) -> float | None:
         """Time until the next thing that is due."""

@@ -14,6 +14,7 @@ from slurm_lifecycle.sandbox.settings import SandboxError
 # From the least to the most: what one clears, those after it clear as well (a reimage cuts the power).
 CLEARS = ("gpu-reset", "reboot", "power", "reimage", "never")
 BOOT_HANG = "boot-hang"
+OS_DEAF = "os-deaf"
 # Slots of an eight-GPU HGX board; more GPUs than that go on counting.
 _BUSES = (0x18, 0x2A, 0x3A, 0x5D, 0x9A, 0xAB, 0xBA, 0xDB)
 
@@ -105,6 +106,9 @@ KINDS: Mapping[str, FaultKind] = {
     BOOT_HANG: FaultKind(
         False, "power", "the next boot never ends; the node is dark until its power was off"
     ),
+    OS_DEAF: FaultKind(
+        False, "reimage", "the operating system does not shut down when its power button is pressed"
+    ),
     "kernel-log": FaultKind(False, "reboot", "any text in the kernel log (--text)"),
 }
 
@@ -125,15 +129,31 @@ def survivors(faults: Sequence[Fault], step: str) -> list[Fault]:
     return [fault for fault in faults if CLEARS.index(fault.clears) > CLEARS.index(step)]
 
 
-def base_nvml(node: str, gpus: int) -> dict[str, str]:
-    """State of healthy GPUs; serial and uuid depend only on node and slot, so no boot changes them."""
+def base_nvml(node: str, gpus: int, replaced: Mapping[int, int] | None = None) -> dict[str, str]:
+    """State of healthy GPUs; serial and uuid depend only on node, slot and how often it was replaced.
+
+    Args:
+        node: the node's name.
+        gpus: how many it has.
+        replaced: how often the GPU of a slot was replaced.
+    """
     state = {"gpus": str(gpus)}
-    digits = int("".join(c for c in node if c.isdigit()) or "0")
+    digits = _digits(node)
     for i in range(gpus):
+        number = i + 100 * (replaced or {}).get(i, 0)
         state[f"gpu.{i}.bus"] = f"0000{pci_bus(i).upper()}.0"
-        state[f"gpu.{i}.serial"] = f"165{digits:05d}{i:05d}"
-        state[f"gpu.{i}.uuid"] = f"GPU-5a4db0c5-{digits:04x}-4000-8000-{i:012x}"
+        state[f"gpu.{i}.serial"] = f"165{digits:05d}{number:05d}"
+        state[f"gpu.{i}.uuid"] = f"GPU-5a4db0c5-{digits:04x}-4000-8000-{number:012x}"
     return state
+
+
+def machine_serial(node: str) -> str:
+    """Serial number of the machine, as its BMC and its firmware tables tell it."""
+    return f"SLC{_digits(node):06d}"
+
+
+def _digits(node: str) -> int:
+    return int("".join(c for c in node if c.isdigit()) or "0")
 
 
 def nvml_text(base: Mapping[str, str], faults: Sequence[Fault]) -> str:
@@ -192,7 +212,7 @@ def _nvml_of(kind: str, gpu: int) -> dict[str, str]:
         "driver-down": {"init": "9"},
         "nvml-hang": {"hang": "1"},
     }
-    if kind == BOOT_HANG:
+    if kind in (BOOT_HANG, OS_DEAF):
         return {}
     if kind in per_node:
         return per_node[kind]

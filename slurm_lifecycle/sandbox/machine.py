@@ -39,10 +39,11 @@ def serve(machine: Machine, listener: socket.socket, fifo: int, stopped: int) ->
         if output is not None and output in ready:
             data = os.read(output, 4096)
             lines = (buffer + data).split(b"\n")
-            buffer = lines.pop() if data else b""
+            buffer = lines.pop()
             for line in lines:
                 machine.node_said(line)
             if not data:
+                buffer = b""
                 machine.node_ended()
         if fifo in ready:
             # Writes of a line are atomic on a FIFO, so each read ends with a whole one.

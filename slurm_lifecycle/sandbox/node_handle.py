@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_lifecycle.sandbox import control
+from slurm_lifecycle.sandbox.disk import MARKER
 from slurm_lifecycle.sandbox.faults import make_fault
 from slurm_lifecycle.sandbox.procs import ProcessRef, is_alive
 from slurm_lifecycle.sandbox.settings import Layout, SandboxError, Settings
@@ -101,9 +103,21 @@ class Node:
         """Cuts the power; the node stays dark until `power_on`."""
         control.ask(self.files.control, "power_off")
 
-    def power_on(self) -> None:
-        """Boots a node that is off or crashed; does nothing to a running one."""
-        control.ask(self.files.control, "power_on")
+    def power_on(self, boot_from: str = "disk") -> None:
+        """Boots a node that is off or crashed, from `disk` or `network`; does nothing to a running one."""
+        control.ask(self.files.control, "power_on", boot_from=boot_from)
+
+    def shutdown(self) -> None:
+        """Presses the power button: the operating system shuts down, unless it hangs or does not listen."""
+        control.ask(self.files.control, "shutdown")
+
+    def cut_mains(self) -> None:
+        """Takes the mains away and gives them back; the node stays off until `power_on`."""
+        control.ask(self.files.control, "mains")
+
+    def replace_gpu(self, gpu: int) -> None:
+        """A technician's visit: another GPU, with another serial number and none of the old one's faults."""
+        control.ask(self.files.control, "replace_gpu", gpu=gpu)
 
     def reboot(self) -> None:
         """Resets the machine behind Slurm's back."""
@@ -112,6 +126,22 @@ class Node:
     def reimage(self, image: str, op_id: str) -> None:
         """Powers off, installs the image, boots. Returns at once; `operation` tells how it goes."""
         control.ask(self.files.control, "reimage", image=image, op_id=op_id)
+
+    def stage(self, image: str, op_id: str) -> None:
+        """Tells the install server what the next boot from the network is to install."""
+        control.ask(self.files.control, "stage", image=image, op_id=op_id)
+
+    def abort(self, op_id: str) -> None:
+        """Takes back what is staged for an operation; one that is being installed goes on."""
+        control.ask(self.files.control, "abort", op_id=op_id)
+
+    def marker(self) -> dict[str, str]:
+        """What the node's image says of itself (/etc/slurm-lifecycle/image.json); empty where it has none."""
+        try:
+            found: dict[str, str] = json.loads((self.files.config / MARKER).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return found
 
     def operation(self, op_id: str) -> dict[str, str] | None:
         """State (`running`, `done`, `failed`) and text of a reimage; None where it is unknown."""
@@ -127,7 +157,7 @@ class Node:
         clears: str | None = None,
         text: str | None = None,
     ) -> None:
-        """Injects a fault (see `faults.KINDS`), or does one of `crash`, `power-off`, `power-on`, `clear`.
+        """Injects a fault (see `faults.KINDS`), or does `crash`, `shutdown`, `power-off`, `power-on` or such.
 
         Args:
             fault: what happens.
@@ -138,6 +168,7 @@ class Node:
         """
         actions = {
             "crash": self.crash,
+            "shutdown": self.shutdown,
             "power-off": self.power_off,
             "power-on": self.power_on,
             "clear": self.clear,

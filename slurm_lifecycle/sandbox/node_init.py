@@ -22,6 +22,8 @@ from slurm_lifecycle.sandbox.settings import Layout, NodeLayout, Settings
 # The contract for the one-shot at boot is 60 s; a node that hangs in it must come up all the same.
 _BOOT_CHECK_LIMIT_S = 65.0
 _AGENT_RESTART_S = 2.0
+# How long services have to end when the node shuts down.
+_HALT_S = 3.0
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -69,11 +71,23 @@ def build_tree(plan: Plan) -> None:
     mounts.bind(layout.etc, Path("/etc/slurm"))
     Path("/etc/hosts").write_bytes(layout.hosts.read_bytes())
     Path("/etc/hostname").write_text(f"{node.name}\n", encoding="ascii")
+    _show_serial(plan)
     bin_dir = Path("/usr/local/bin")
     mounts.overlay(bin_dir, Path("/run/.bin/upper"), Path("/run/.bin/work"), bin_dir)
     for tool in layout.bin.iterdir():
         (bin_dir / tool.name).unlink(missing_ok=True)
         (bin_dir / tool.name).symlink_to(tool)
+
+
+def _show_serial(plan: Plan) -> None:
+    """Firmware tables with the machine's serial number; the machine below may have none, or its own."""
+    own = Path("/run/.sys/upper/dmi/id")
+    own.mkdir(parents=True)
+    Path("/run/.sys/work").mkdir()
+    (own / "product_serial").write_bytes(plan.node.product_serial.read_bytes())
+    # A kernel that lays nothing over sysfs leaves the node without, as a virtual machine is.
+    with contextlib.suppress(OSError):
+        mounts.overlay(Path("/sys/class"), own.parent.parent, Path("/run/.sys/work"), Path("/sys/class"))
 
 
 def _fill_dev(plan: Plan, dev: Path) -> None:
@@ -165,7 +179,7 @@ class Services:
         say("slurmd", pid=pid)
 
     def run(self) -> None:
-        """Boots, then reaps for ever."""
+        """Boots, then reaps until the power button is pressed."""
         if self._plan.settings.agent:
             self.boot_check()
             self.start_agent()
@@ -177,9 +191,29 @@ class Services:
                 say("agent_exited", rc=os.waitstatus_to_exitcode(status))
                 self._agent, self._agent_due = None, time.monotonic() + _AGENT_RESTART_S
             elif done == 0:
-                signal.sigtimedwait([signal.SIGCHLD], 1.0)
+                heard = signal.sigtimedwait([signal.SIGCHLD, signal.SIGPWR], 1.0)
+                if heard is not None and heard.si_signo == signal.SIGPWR:
+                    halt()
+                    return
             if time.monotonic() >= self._agent_due:
                 self.start_agent()
+
+
+def halt() -> None:
+    """Ends every process of the node, by TERM and then by KILL."""
+    for number, limit_s in ((signal.SIGTERM, _HALT_S), (signal.SIGKILL, _HALT_S)):
+        with contextlib.suppress(ProcessLookupError):
+            # All but this process: it is the first of its PID namespace.
+            os.kill(-1, number)
+        deadline = time.monotonic() + limit_s
+        while time.monotonic() < deadline:
+            try:
+                if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                    time.sleep(0.02)
+            except ChildProcessError:
+                say("halted")
+                return
+    say("halted")
 
 
 def _wait_any() -> tuple[int, int]:
@@ -203,8 +237,8 @@ def main(argv: list[str]) -> int:
     layout = Layout(Path(argv[0]))
     plan = Plan(layout, layout.node(argv[1]), Settings.from_json(layout.settings.read_text(encoding="utf-8")))
     os.environ["PATH"] = PATH
-    # Blocked so that sigtimedwait sees it: a plain wait could not look after the agent's restart as well.
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+    # Blocked so that sigtimedwait sees them: a plain wait could not look after the agent's restart as well.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD, signal.SIGPWR])
     try:
         build_tree(plan)
     except OSError as problem:

@@ -235,6 +235,16 @@ class NodeLayout:
         return self.root / "config"
 
     @property
+    def netboot(self) -> Path:
+        """What the install server has for the node's next network boot, as JSON."""
+        return self.root / "netboot.json"
+
+    @property
+    def product_serial(self) -> Path:
+        """The node's /sys/class/dmi/id/product_serial."""
+        return self.root / "product_serial"
+
+    @property
     def link(self) -> Path:
         """What node and supervisor share, seen as /run/slc-machine on the node."""
         return self.root / "link"
