@@ -54,6 +54,10 @@ def next_step(now: Situation) -> Decision:
         return _booted(now, seen)
     if not seen.begun:
         return _begin(now, seen)
+    silent = now.reading is None or now.reading.problem is not BmcProblem.NONE
+    if now.gone and silent and now.now >= now.deadline:
+        # A machine that was taken out of the cluster with its BMC: nobody waits for it.
+        return End(AttemptOutcome.AMBIGUOUS, f"the node is not in Slurm any more; {_silence(now)}")
     if not seen.on_sent:
         return _switch_off(now, seen) if seen.off_seen is None else _while_off(now, seen)
     return _switched_on(now, seen)

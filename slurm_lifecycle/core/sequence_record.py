@@ -43,6 +43,7 @@ class Situation:
         steps: commands of this attempt on record, in order.
         reading: None where the BMC was not asked in this tick.
         may_not: why nothing disruptive may be sent now (drain, jobs, fence, a person's word); "" when it may.
+        gone: Slurm has no such node any more.
         booted_at: when the new boot began, where one that is newer than the attempt has registered.
         marker: for a reimage.
         marker_text: what the marker names, for people.
@@ -61,6 +62,7 @@ class Situation:
     marker: Marker = Marker.OTHER
     marker_text: str = ""
     install_failed: str = ""
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

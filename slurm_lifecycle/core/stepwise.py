@@ -79,6 +79,7 @@ def _situation(draft: Draft, attempt: Attempt) -> Situation:
         created_at=attempt.created_at,
         deadline=attempt.deadline,
         steps=draft.steps_of(attempt.op_id),
+        gone=view is None,
         reading=draft.fleet.observation.machines.get(attempt.node),
         now=draft.now,
         limits=draft.policy.machine,

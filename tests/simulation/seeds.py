@@ -22,4 +22,7 @@ FOUND: tuple[tuple[int, str], ...] = (
     (1626, "a drain was lifted in the middle of a reboot that a person had begun after the tick's read"),
     (20370, "a verdict of the boot before counted towards the settling time of this one"),
     (20494, "a reason was written anew before a second reboot where drains were not allowed"),
+    (302, "a failed reimage was given up by a daemon that may not act on the cluster"),
+    (95, "a power cycle past its deadline, on a node that a person had taken over, called nobody"),
+    (29, "a power cycle of a machine that was taken out of the cluster never ended"),
 )

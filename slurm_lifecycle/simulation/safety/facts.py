@@ -89,6 +89,7 @@ class Facts:
             in service, and Slurm may take the node down under it, which nobody can tell from a person's word.
         effects: everything disruptive that happened, in order.
         repairs: by node, the last one, until the node was checked after it.
+        promised: nodes that a person's reboot gives back when it ends, whatever happens to them meanwhile.
         returned_at: when a person last put a node back.
         came_up_at: when a machine last came up, by node; it had begun to boot some time before.
         good_since: since when a node's agent has said in its present boot that all is well.
@@ -121,6 +122,7 @@ class Facts:
         self.slack_s = slack_s
         self.slurm: TroubledSlurm | None = None
         self.foreign: dict[str, tuple[str, ...]] = {}
+        self.promised: set[str] = set()
         self.effects: list[Effect] = []
         self.repairs: dict[str, Repair] = {}
         self.passed_at: dict[str, float] = {}
@@ -229,6 +231,8 @@ class Facts:
             self.foreign.pop(node, None)
             return
         self._count_no_revoked_reboot(node, view)
+        if not view.state & {"REBOOT_REQUESTED", "REBOOT_ISSUED"}:
+            self.promised.discard(node)
         self._settle(node)
         if not self._good(node, view):
             self.good_since.pop(node, None)
@@ -300,7 +304,11 @@ class Facts:
         """Something disruptive happened to a node; a reimage that is handed over again does nothing."""
         again = effect.rung == "reimage" and any(one.op_id == effect.op_id for one in self.effects)
         self.effects.append(effect)
-        if not again and self.returned_at.get(effect.node, 0.0) < effect.sent_at:
+        if (
+            not again
+            and effect.node not in self.promised
+            and self.returned_at.get(effect.node, 0.0) < effect.sent_at
+        ):
             self.repairs[effect.node] = Repair(effect.rung, self.now)
 
     def person_takes(self, node: str, reason: str) -> None:

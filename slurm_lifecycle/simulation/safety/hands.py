@@ -85,8 +85,9 @@ class Hands:
         with contextlib.suppress(SlurmRefused):
             self._ctld.reboot(node, asap=asap, nextstate=nextstate)
             if asap or nextstate:
-                # Such a reboot gives a drained node back.
+                # Such a reboot gives a drained node back, whenever it ends.
                 self._facts.person_returns(node)
+                self._facts.promised.add(node)
 
     def cancel_reboot(self, node: str) -> None:
         """A person takes a reboot back, which takes anybody's drain with it."""
