@@ -88,6 +88,8 @@ class Health:
         for part, health in self._bad.items():
             for row in self._rows(part, path, shown):
                 _mark(part, health, row)
+        if path == self._system and "system" in self._bad and not self._profile.rollup:
+            shown["Status"]["Health"] = self._bad["system"]
         self._roll_up(path, shown)
 
     def _rows(self, part: str, path: str, shown: dict[str, Any]) -> list[dict[str, Any]]:

@@ -49,7 +49,7 @@ class Request:
         """The body as JSON, None where it is none."""
         try:
             return json.loads(self.body) if self.body else None
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
 
 
