@@ -25,7 +25,7 @@ class BmcSettings:
     """One node's BMC.
 
     Attributes:
-        address: `https://host` or `https://host:port`.
+        address: scheme (https), host, and a port where it is not 443.
         profile: a key of `profiles.PROFILES`.
         serial: of the machine, on record; "" where none is: then it is read and never sent anything.
         ca_file: its certificate is by an authority in this file.

@@ -19,7 +19,7 @@ class BmcEntry:
     """One node's BMC.
 
     Attributes:
-        address: `https://host[:port]`.
+        address: scheme (https), host, and a port where it is not 443.
         secret: gives name and password; raises ConfigError where it cannot.
         serial: of its machine, on record; "" where none is.
     """

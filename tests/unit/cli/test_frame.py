@@ -74,7 +74,7 @@ def test_config_check_of_a_good_site(site: Site) -> None:
 
 def test_config_check_finds_what_the_world_lacks(site: Site) -> None:
     text = site.config.read_text(encoding="utf-8").replace('["gpu"]', '["gpu", "gpo"]')
-    text = text.replace('"rma"', '"power"').replace("n[1-4]", "n[1-9]")
+    text = text.replace('"rma"', '"gpu_reset"').replace("n[1-4]", "n[1-9]")
     site.config.write_text(f'{text}[notify]\ncommand = ["/no/such/pager"]\n', encoding="utf-8")
     (site.folder / "policy.toml").write_text("[budget.domain.rack7]\nmax_working = 1\n", encoding="utf-8")
     result = site.run("config", "check", "--json")
@@ -83,7 +83,7 @@ def test_config_check_finds_what_the_world_lacks(site: Site) -> None:
     assert "/no/such/pager" in found["problem", "notify.command"]
     assert "gpo" in found["problem", "partitions"]
     assert "rack7" in found["problem", "budget.domain"]
-    assert "power" in found["note", "rungs"]
+    assert "gpu_reset" in found["note", "rungs"]
     assert "n5, n6, n7, n8, n9" in found["note", "domains"]
 
 

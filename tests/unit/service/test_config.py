@@ -51,7 +51,11 @@ def test_the_commented_examples_of_the_shipped_files_are_valid(tmp_path: Path) -
         # A commented setting or table; prose never has this shape.
         live = [re.sub(r"^# (?=\[[a-z0-9_.]+\]|[a-z0-9_]+ = )", "", line) for line in lines]
         (tmp_path / name).write_text("\n".join(live).replace("/etc/slurm-lifecycle", str(tmp_path)), "utf-8")
+    bmcs = (ETC / "bmc.toml").read_text(encoding="utf-8").replace("/etc/slurm-lifecycle", str(tmp_path))
+    (tmp_path / "bmc.toml").write_text(bmcs, encoding="utf-8")
     config = load_config(tmp_path / "slurm-lifecycle.toml")
+    assert config.bmc is not None
+    assert config.bmc.entries["gpu016"].profile == "dgx_h100"
     assert config.reimage.start == ("/usr/local/sbin/reimage", "start")
     assert Rung.REIMAGE in config.policy.effects
     assert config.policy.domains["gpu017"] == "rack2"
