@@ -45,9 +45,7 @@ def test_only_machines_with_a_serial_on_record_may_be_switched_off(tmp_path: Pat
 
 
 def test_a_later_group_wins(tmp_path: Path) -> None:
-    config = load(
-        tmp_path, GROUP + GROUP.replace("n[1-3]", "n2").replace("{node}", "special")
-    )
+    config = load(tmp_path, GROUP + GROUP.replace("n[1-3]", "n2").replace("{node}", "special"))
     assert config.bmc is not None
     assert config.bmc.entries["n2"].address == "https://127.0.0.1:special"
 
@@ -93,7 +91,8 @@ def test_times_and_codes_reach_the_policy(tmp_path: Path) -> None:
     policy = load(tmp_path, policy=text).policy
     assert policy.machine.graceful_off_s == 30.0
     assert policy.machine.force_off_s == 120.0
-    assert (policy.power_at_once, policy.ac_cycle_codes) == (2, {"GPU_LOST"})
+    assert policy.power_at_once == 2
+    assert policy.ac_cycle_codes == {"GPU_LOST"}
     with pytest.raises(ConfigError, match=r"power.ac_cycle: unknown code"):
         load(tmp_path, policy='[power]\nac_cycle = ["GPU_LOSS"]\n')
 

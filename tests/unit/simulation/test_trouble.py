@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from slurm_lifecycle.core.machine import StepOutcome
 from slurm_lifecycle.core.model import (
     AttemptOutcome,
     Identity,
@@ -238,6 +239,9 @@ class Provisioner:
     def poll(self, op_id: str, node: str) -> ProvisionStatus:
         return ProvisionStatus(ProvisionState.DONE)
 
+    def abort(self, op_id: str, node: str) -> None:
+        self.started.remove(op_id)
+
 
 @pytest.mark.parametrize(
     ("kind", "error", "at_once", "later"),
@@ -308,6 +312,9 @@ class Store:
     def resolve(self, op_id: str, outcome: AttemptOutcome, detail: str, now: float) -> None:
         self.calls.append("resolve")
 
+    def end_step(self, op_id: str, n: int, outcome: StepOutcome, detail: str, now: float) -> None:
+        self.calls.append("end_step")
+
     def add_request(self, *args: object) -> int:
         return 1
 
@@ -321,6 +328,7 @@ def every_write(store: TroubledStore) -> list[Callable[[], object]]:
         lambda: store.apply(Plan(), 0.0),
         lambda: store.mark_sent("op"),
         lambda: store.resolve("op", AttemptOutcome.FAILED, "", 0.0),
+        lambda: store.end_step("op", 1, StepOutcome.REFUSED, "", 0.0),
     ]
 
 
