@@ -52,6 +52,8 @@ def sandbox() -> None:
 @click.option("--boot-s", default=3.0, show_default=True, help="Time that a node's firmware takes.")
 @click.option("--slurmd-timeout-s", default=10, show_default=True, help="SlurmdTimeout of slurm.conf.")
 @click.option("--resume-timeout-s", default=120, show_default=True, help="ResumeTimeout of slurm.conf.")
+@click.option("--bmc", is_flag=True, help="Give every node an emulated BMC (Redfish, on loopback).")
+@click.option("--bmc-profile", default="generic", show_default=True, help="Kind of BMC; several take turns.")
 @click.option(
     "--install", "install_packages", is_flag=True, help="Install the Slurm packages with apt-get first."
 )
@@ -112,10 +114,11 @@ def _print_status(seen: dict[str, Any]) -> None:
     for node in seen["nodes"]:
         faults = ", ".join(fault["key"] for fault in node.get("faults", []))
         boot = f"boot {node.get('boots', '-')} {node.get('boot_id', '')[:8]}"
-        tail = f"  faults: {faults}" if faults else ""
+        tail = f"  bmc {node['bmc']}" if "bmc" in node else ""
+        tail += f"  faults: {faults}" if faults else ""
         click.echo(
             f"{node['node']:5} {node['power']:10} {node['slurm_state']:24} "
-            f"{boot} image {node.get('image', '-')}{tail}"
+            f"{boot} image {node.get('image') or '-'}{tail}"
         )
 
 
@@ -127,17 +130,42 @@ def _print_status(seen: dict[str, Any]) -> None:
 @click.option("--gpu", type=int, help="Which GPU (default 0).")
 @click.option("--clears", type=click.Choice(list(CLEARS)), help="What makes it go away.")
 @click.option("--text", help="Kernel-log text in place of the usual one.")
-def inject(name: str, root: Path | None, node: str, fault: str, **details: Any) -> None:
+@click.option("--with", "words", multiple=True, metavar="KEY=VALUE", help="A detail of a fault of the BMC.")
+def inject(
+    name: str, root: Path | None, node: str, fault: str, words: tuple[str, ...], **details: Any
+) -> None:
     """Make a NODE faulty.
 
     FAULT is xid (with its number as CODE), gpu-lost, gpu-reset-required, remap-pending, remap-failure,
     ecc-uncorrected, driver-mismatch, driver-down, nvml-hang, boot-hang, os-deaf, kernel-log, crash,
-    shutdown, power-off, power-on or clear.
+    shutdown, power-off, power-on or clear. A fault of its BMC is bmc- and its kind, such as
+    `bmc-conflict-409 --with seconds=5`; `bmc-clear` takes all away, and
+    `bmc-health --with part=psu0 --with health=Critical` makes a part sick.
     """
     from slurm_lifecycle.sandbox.cluster import Sandbox
 
+    details["details"] = dict(_pair(word) for word in words)
     Sandbox.open(name, root).inject(node, fault, **details)
     click.echo(f"{node}: {fault}{' ' + str(details['code']) if details['code'] else ''}")
+
+
+def _pair(word: str) -> tuple[str, str]:
+    key, found, value = word.partition("=")
+    if not (found and key and value):
+        raise SandboxError(f"--with {word}: write KEY=VALUE")
+    return key, value
+
+
+@sandbox.command(name="replace-gpu")
+@_which
+@click.argument("node")
+@click.option("--gpu", type=int, required=True, help="Which one.")
+def replace_gpu(name: str, root: Path | None, node: str, gpu: int) -> None:
+    """Put a new GPU into a NODE, as a technician would: off, another serial number, on."""
+    from slurm_lifecycle.sandbox.cluster import Sandbox
+
+    Sandbox.open(name, root).node(node).replace_gpu(gpu)
+    click.echo(f"{node}: gpu {gpu} replaced")
 
 
 @sandbox.command(name="exec", context_settings={"ignore_unknown_options": True})

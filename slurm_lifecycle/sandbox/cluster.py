@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from slurm_lifecycle.sandbox import conf, controller, hooks, preflight, procs, teardown
-from slurm_lifecycle.sandbox.faults import machine_serial
+from slurm_lifecycle.sandbox import bmcs, controller, files, preflight, procs, teardown
 from slurm_lifecycle.sandbox.node_handle import Node
 from slurm_lifecycle.sandbox.settings import (
     DEFAULT_NAME,
@@ -134,9 +133,29 @@ class Sandbox:
         """All nodes, in order."""
         return [self.node(name) for name in self.settings.node_names()]
 
+    def bmc(self, node: str) -> bmcs.Bmc:
+        """The BMC of one node.
+
+        Raises:
+            SandboxError: there is no such node.
+        """
+        return bmcs.Bmc(self.layout, self.node(node).name)
+
     def inject(self, node: str, fault: str, **details: Any) -> None:
-        """Injects a fault into a node; see `Node.inject`."""
-        self.node(node).inject(fault, **details)
+        """Injects a fault into a node (see `Node.inject`), or into its BMC: `bmc-` and one of its kinds.
+
+        Raises:
+            SandboxError: when there is no such node, fault or detail.
+        """
+        if fault.startswith("bmc-"):
+            wrong = [key for key, value in details.items() if value is not None and key != "details"]
+            if wrong:
+                raise SandboxError(f"{fault}: not --{wrong[0]}; give details as --with KEY=VALUE")
+            bmcs.inject_by_words(self.bmc(node), fault.removeprefix("bmc-"), details.get("details") or {})
+        elif details.pop("details", None):
+            raise SandboxError(f"{fault}: --with is for the faults of a BMC (bmc-...)")
+        else:
+            self.node(node).inject(fault, **details)
 
     def node_states(self) -> dict[str, str]:
         """Slurm's own state of each node; empty where slurmctld does not answer."""
@@ -157,12 +176,15 @@ class Sandbox:
         state = State.load(self.layout)
         alive = {name: procs.is_alive(ref) for name, ref in state.processes.items()}
         states = self.node_states() if alive.get("slurmctld") else {}
+        urls = bmcs.addresses(self.layout) if self.settings.bmc else {}
         nodes = []
         for node in self.nodes():
             machine: dict[str, Any] = {"node": node.name, "power": "unknown"}
             if alive.get(f"machine:{node.name}"):
                 with contextlib.suppress(SandboxError):
                     machine = node.describe()
+            if node.name in urls:
+                machine["bmc"] = urls[node.name]
             nodes.append({**machine, "slurm_state": states.get(node.name, "unknown")})
         return {
             "name": self.settings.name,
@@ -176,6 +198,8 @@ class Sandbox:
     def is_up(self) -> bool:
         """Whether every process of this sandbox runs."""
         expected = {"munged", "slurmctld", *(f"machine:{n}" for n in self.settings.node_names())}
+        if self.settings.bmc:
+            expected.add("bmc")
         found = State.load(self.layout).processes
         return expected == {name for name, ref in found.items() if procs.is_alive(ref)}
 
@@ -238,16 +262,19 @@ class Sandbox:
 
     def _start(self, progress: Progress, deadline: float) -> None:
         progress("writing the configuration, building the fake NVML library")
-        ports = pick_ports(1 + self.settings.nodes, str(self.root))
+        each = 2 if self.settings.bmc else 1
+        ports = pick_ports(1 + each * self.settings.nodes, str(self.root))
         state = State(ports)
         state.save(self.layout)
-        self._write_configuration(ports)
-        self._build_nvml(progress)
+        files.write(self.settings, self.layout, ports)
+        files.build_nvml(self.layout, progress)
         progress("starting munged and slurmctld")
         self._start_munged(state, deadline)
         self.start_slurmctld()
         settled = time.monotonic() + _SETTLE_S
         state = State.load(self.layout)
+        if self.settings.bmc:
+            self._start_bmcs(state, deadline)
         progress(f"booting {self.settings.nodes} nodes with {self.settings.gpus} GPUs each")
         for name in self.settings.node_names():
             self._start_machine(name, state)
@@ -257,32 +284,6 @@ class Sandbox:
         state.ready = True
         state.save(self.layout)
         progress(f"{self.settings.nodes} nodes in service")
-
-    def _write_configuration(self, ports: Sequence[int]) -> None:
-        layout, settings = self.layout, self.settings
-        wired = hooks.install(settings, layout)
-        hooks.install_tools(layout)
-        layout.slurm_conf.write_text(conf.slurm_conf(settings, layout, ports, wired), encoding="utf-8")
-        (layout.etc / "gres.conf").write_text(conf.gres_conf(settings), encoding="utf-8")
-        layout.hosts.write_text(conf.hosts(settings), encoding="utf-8")
-        for name in settings.node_names():
-            node = layout.node(name)
-            for folder in (node.config, node.link, node.spool, node.logs):
-                folder.mkdir(parents=True)
-            node.product_serial.write_text(f"{machine_serial(name)}\n", encoding="ascii")
-            (node.config / "agent.conf").write_text(conf.agent_conf(settings, name), encoding="utf-8")
-            os.mkfifo(node.request_fifo)
-
-    def _build_nvml(self, progress: Progress) -> None:
-        from slurm_lifecycle.sandbox import fake_nvml
-
-        if preflight.find("gcc") is None:
-            progress("no gcc: nodes have no NVML (apt-get install gcc libc6-dev)")
-            return
-        try:
-            fake_nvml.build(self.layout.lib)
-        except fake_nvml.FakeNvmlError as problem:
-            raise SandboxError(str(problem)) from problem
 
     def _spawn(
         self, argv: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
@@ -334,6 +335,16 @@ class Sandbox:
         ref = State.load(self.layout).processes.get("slurmctld")
         if ref is not None:
             procs.stop([ref], grace_s=0 if kill else 15)
+
+    def _start_bmcs(self, state: State, deadline: float) -> None:
+        log = self.layout.bmc / "bmc.out"
+        argv = [sys.executable, "-m", "slurm_lifecycle.sandbox.bmc", "serve", str(self.layout.bmc_specs)]
+        state.processes["bmc"] = self._spawn(argv, log)
+        state.save(self.layout)
+        while not self.layout.bmc_control.exists():
+            if time.monotonic() > deadline or not procs.is_alive(state.processes["bmc"]):
+                raise SandboxError(f"the BMCs did not start: {_last_line(log)}")
+            time.sleep(0.02)
 
     def _start_machine(self, name: str, state: State) -> None:
         argv = [sys.executable, "-m", "slurm_lifecycle.sandbox.machine", str(self.root), name]

@@ -28,13 +28,13 @@ def slurm_conf(settings: Settings, layout: Layout, ports: Sequence[int], hooks: 
     Args:
         settings: settings of the sandbox.
         layout: where its files lie.
-        ports: slurmctld's port, then one for each node.
+        ports: slurmctld's port, then one for each node; more are not looked at.
         hooks: the hooks to wire.
     """
     size = f"CPUs=16 RealMemory=64000 Gres=gpu:{settings.gpus} State=UNKNOWN"
     nodes = "\n".join(
         f"NodeName={name} NodeAddr=127.0.0.1 Port={port} {size}"
-        for name, port in zip(settings.node_names(), ports[1:], strict=True)
+        for name, port in zip(settings.node_names(), ports[1:], strict=False)
     )
     small = settings.node_names()[: max(1, settings.nodes // 4)]
     return f"""\

@@ -12,13 +12,22 @@ from slurm_lifecycle.sandbox.settings import SandboxError
 MAX_MESSAGE_BYTES = 65536
 
 
-def ask(control: Path, command: str, *, timeout_s: float = 10.0, **arguments: Any) -> dict[str, Any]:
+def ask(
+    control: Path, command: str, *, timeout_s: float = 10.0, what: str = "", **arguments: Any
+) -> dict[str, Any]:
     """Sends one command and returns the answer.
+
+    Args:
+        control: the socket.
+        command: one that the process behind it knows.
+        timeout_s: for the whole of it.
+        what: who that is, for people; the machine of the folder's name when left out.
+        arguments: of the command.
 
     Raises:
         SandboxError: when the supervisor is not there, does not answer, or refuses.
     """
-    name = control.parent.name
+    who = what or f"machine of {control.parent.name}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(timeout_s)
         try:
@@ -27,10 +36,10 @@ def ask(control: Path, command: str, *, timeout_s: float = 10.0, **arguments: An
             answer = read_line(client)
         except OSError as problem:
             raise SandboxError(
-                f"machine of {name} does not answer ({problem}): run `slurm-lifecycle sandbox up` again"
+                f"{who} does not answer ({problem}): run `slurm-lifecycle sandbox up` again"
             ) from problem
     if not answer:
-        raise SandboxError(f"the machine of {name} ended in the middle of `{command}`: see its log")
+        raise SandboxError(f"the {who} ended in the middle of `{command}`: see its log")
     reply: dict[str, Any] = json.loads(answer)
     if "error" in reply:
         raise SandboxError(str(reply["error"]))

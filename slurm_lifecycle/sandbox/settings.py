@@ -54,6 +54,8 @@ class Settings:
         health_interval_s: slurm.conf HealthCheckInterval; 0 wires no HealthCheckProgram.
         boot_s: how long the firmware of an emulated node takes before the operating system starts.
         install_s: how long the emulated installation of an image takes.
+        bmc: every node has a BMC, an emulated one.
+        bmc_profile: which kind (`sandbox.bmc.profiles`); several, with commas between, take turns.
         hooks_dir: where `prolog/`, `epilog/` and `healthcheck/` lie; empty: beside the package.
         slurm_conf_extra: lines added at the end of slurm.conf.
     """
@@ -70,6 +72,8 @@ class Settings:
     health_interval_s: int = 30
     boot_s: float = 3.0
     install_s: float = 3.0
+    bmc: bool = False
+    bmc_profile: str = "generic"
     hooks_dir: str = ""
     slurm_conf_extra: str = ""
 
@@ -197,6 +201,26 @@ class Layout:
     def bin(self) -> Path:
         """Programs that each node has in its /usr/local/bin."""
         return self.root / "bin"
+
+    @property
+    def bmc(self) -> Path:
+        """BMCs: certificates, credentials, what is served, and the daemon's configuration for them."""
+        return self.root / "bmc"
+
+    @property
+    def bmc_specs(self) -> Path:
+        """The BMCs that are served, as JSON; holds their password."""
+        return self.bmc / "bmcs.json"
+
+    @property
+    def bmc_control(self) -> Path:
+        """Socket of the process that serves them."""
+        return self.bmc / "ctl"
+
+    @property
+    def bmc_log(self) -> Path:
+        """What they were asked to change, one JSON object a line."""
+        return self.bmc / "requests.jsonl"
 
     @property
     def nodes(self) -> Path:

@@ -15,8 +15,8 @@ class State:
     """What runs.
 
     Attributes:
-        ports: slurmctld's port, then one for each node.
-        processes: `munged`, `slurmctld` and `machine:<node>`.
+        ports: slurmctld's port, then one for each node, then one for each BMC where there are any.
+        processes: `munged`, `slurmctld`, `bmc` and `machine:<node>`.
         ready: `up` went through to its end.
     """
 
