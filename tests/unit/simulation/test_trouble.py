@@ -342,8 +342,8 @@ def test_store_that_fails_wrote_nothing() -> None:
     place.troubles.stop()
     for call in every_write(store):
         call()
-    assert inner.calls == ["load", "apply", "mark_sent", "resolve"]
-    assert len(wrote) == 3
+    assert inner.calls == ["load", "apply", "mark_sent", "resolve", "end_step"]
+    assert len(wrote) == 4
 
 
 def test_clock_that_steps_is_not_believed_and_put_right_at_a_restart() -> None:
