@@ -5,7 +5,7 @@ What comes of a command, by what came back:
 | came back | outcome |
 |---|---|
 | 2xx, a Task too | accepted; no evidence of anything, the state is read |
-| 4xx, 503 | refused: it says that it did nothing |
+| 4xx, 503 | refused: it says that it did nothing (404 to a change of Boot: ambiguous, it may be half done) |
 | 405, 501, no such action or value | unsupported |
 | no connection, no login, wrong certificate, another machine, no time left | refused: it was never sent |
 | 500, 502, 504, a time-out or a lost connection after that, nonsense | ambiguous |
@@ -161,7 +161,7 @@ class RedfishBmc:
         try:
             with self.connected(deadline) as connection:
                 system = connection.get(self.profile.system)
-                power, serial = _power(system), _word(system, self.profile.serial_key)
+                power, serial = _power(system), self._serial(connection, system)
                 if wrong := self._wrong(serial):
                     return MachineReading(
                         node, asked_at, serial=serial, problem=BmcProblem.WRONG_MACHINE, detail=wrong
@@ -194,6 +194,10 @@ class RedfishBmc:
         found, etag = connection.get_with_etag(self.profile.system)
         return self.profile.system, found, etag
 
+    def _serial(self, connection: Connection, system: Mapping[str, Any]) -> str:
+        path = self.profile.serial_at
+        return _word(connection.get(path) if path else system, self.profile.serial_key)
+
     def _wrong(self, serial: str) -> str:
         """Why this is not the BMC of the machine on record."""
         recorded = self.settings.serial
@@ -218,7 +222,7 @@ class RedfishBmc:
         try:
             with self.connected(deadline) as connection:
                 system = connection.get(self.profile.system)
-                if wrong := self._wrong(_word(system, self.profile.serial_key)):
+                if wrong := self._wrong(self._serial(connection, system)):
                     return Sent(StepOutcome.REFUSED, wrong)
                 make = self._request(command, connection, system)
                 if isinstance(make, Sent):
@@ -228,17 +232,19 @@ class RedfishBmc:
                 handed_over = True
                 make()
         except Exception as error:
-            return self._came_of(error, handed_over)
+            return self._came_of(command, error, handed_over)
         return Sent(StepOutcome.ACCEPTED)
 
-    def _came_of(self, error: Exception, handed_over: bool) -> Sent:
+    def _came_of(self, command: MachineCommand, error: Exception, handed_over: bool) -> Sent:
         detail = self.problem(error)[1]
         if not handed_over or never_sent(error):
             return Sent(StepOutcome.REFUSED, detail)
         status = error.status_code if isinstance(error, sushy.exceptions.HTTPError) else 0
         if status in _UNSUPPORTED:
             return Sent(StepOutcome.UNSUPPORTED, detail)
-        if status in _NOTHING_DONE or status == 503:
+        # OpenBMC sets one field of Boot after another, and names the first that it does not know.
+        half_done = status == 404 and command in (MachineCommand.BOOT_ONCE, MachineCommand.BOOT_CLEAR)
+        if not half_done and (status in _NOTHING_DONE or status == 503):
             return Sent(StepOutcome.REFUSED, detail)
         return Sent(StepOutcome.AMBIGUOUS, detail)
 
@@ -282,6 +288,9 @@ class RedfishBmc:
         else:
             fields = dict(zip(_FIELDS[:2], ("Once", self.profile.boot_target), strict=True))
         mode = boot.get(_FIELDS[2])
+        if _FIELDS[2] not in boot:
+            # An ARM host has none; OpenBMC answers 404 for it after it took the others.
+            return fields
         if self.profile.mode_only_if_different and (
             mode == self.profile.boot_mode or command is MachineCommand.BOOT_CLEAR
         ):

@@ -232,6 +232,9 @@ class Connection:
         with contextlib.suppress(Exception):
             self._http.deadline = Deadline(time.monotonic() + _CLOSE_S)
             self._auth.close()
+        if isinstance(self._auth, sushy.auth.SessionAuth):
+            # Else sushy tries it again when it is collected, in whatever thread that happens.
+            self._auth.reset_session_attrs()
         self._connector.close()
 
 

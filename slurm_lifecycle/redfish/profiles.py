@@ -34,14 +34,16 @@ class Profile:
         boot_target: how a boot from the network is asked for.
         mode_only_if_different: the boot mode is left out where it is right already (metal-operator#81: iDRAC
             starts a job). Otherwise all three fields are sent in one request (story 2008547: Supermicro
-            resets `Enabled` to Once where it is left out).
-        serial_key: the system's property that tells which machine it is.
+            resets `Enabled` to Once where it is left out). A machine that has no mode is sent none.
+        serial_at: path of the resource that tells which machine it is, where it is not the system.
+        serial_key: its property that does.
         graceful, force, on: values of ResetType in order of preference.
     """
 
     name: str
     system: str
     settings: str = ""
+    serial_at: str = ""
     serial_key: str = "SerialNumber"
     boot_target: str = "Pxe"
     boot_mode: str = "UEFI"
@@ -61,11 +63,12 @@ PROFILES: Mapping[str, Profile] = {
         Profile("generic", f"{_SYSTEMS}/1"),
         # No AC cycle over Redfish: its mains are cut at the PDU, or by hand.
         Profile("dgx_h100", f"{_SYSTEMS}/DGX", settings=f"{_SYSTEMS}/DGX/SD"),
+        # Its system tells no serial number, the tray does; it boots from the network by PXE only.
         Profile(
             "gb200",
             f"{_SYSTEMS}/System_0",
+            serial_at=f"{_CHASSIS}/Chassis_0",
             settings=f"{_SYSTEMS}/System_0/Settings",
-            boot_target="UefiHttp",
             ac_cycle=AcCycle(
                 f"{_CHASSIS}/BMC_0/Actions/Oem/NvidiaChassis.AuxPowerReset",
                 {"ResetType": "AuxPowerCycle"},

@@ -181,8 +181,9 @@ def test_all_three_fields_are_sent_in_one_request_and_the_mode_only_where_it_may
     (patch,) = [one for one in desk.simulator.requests if one.method == "PATCH"]
     fields = patch.body["Boot"]
     assert fields["BootSourceOverrideEnabled"] == "Once"
-    assert ("BootSourceOverrideMode" in fields) == (desk.settings.profile != "dell")
-    assert desk.read().boot == BootOverride("Once", PROFILES[desk.settings.profile].boot_target, "UEFI")
+    assert ("BootSourceOverrideMode" in fields) == (desk.settings.profile not in ("dell", "gb200"))
+    mode = "" if desk.settings.profile == "gb200" else "UEFI"
+    assert desk.read().boot == BootOverride("Once", "Pxe", mode)
 
 
 def test_an_override_is_taken_away(desk: Desk) -> None:

@@ -170,8 +170,10 @@ PROFILES: Mapping[str, SimProfile] = {
             action_info=True,
             resets=("On", "ForceOff", "ForceOn", "ForceRestart", "GracefulShutdown", "GracefulRestart",
                     "PowerCycle", "Nmi"),
-            targets=("None", "Pxe", "Hdd", "Cd", "Diags", "BiosSetup", "Usb", "UefiHttp"),
-            modes=("UEFI",),
+            serial_at=f"{ROOT}/Chassis/Chassis_0",
+            targets=("None", "Pxe", "Hdd", "Cd", "Diags", "BiosSetup", "Usb"),
+            modes=(),
+            mode_while_idle=None,
             rollup=False,
             ac_cycle=AcCycle(
                 f"{ROOT}/Chassis/BMC_0/Actions/Oem/NvidiaChassis.AuxPowerReset",
