@@ -13,8 +13,8 @@ STAMP := $(VENV)/.packages
 SOURCES := slurm_lifecycle tests benchmarks
 
 # What the sandbox and the live tests run, and the packages that hold it on Debian and Ubuntu.
-SYSTEM_COMMANDS := slurmctld slurmd scontrol squeue munged gcc unshare nsenter ss
-SYSTEM_PACKAGES := slurmctld slurmd slurm-client munge gcc libc6-dev util-linux iproute2 procps python3-venv
+SYSTEM_COMMANDS := slurmctld slurmd scontrol squeue munged gcc unshare nsenter ss openssl
+SYSTEM_PACKAGES := slurmctld slurmd slurm-client munge gcc libc6-dev util-linux iproute2 procps openssl python3-venv
 
 export PATH := $(PATH):/usr/sbin:/sbin
 

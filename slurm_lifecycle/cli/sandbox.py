@@ -203,8 +203,9 @@ def reimage_hook(name: str, root: Path | None, step: str) -> None:
 def demo(name: str, as_json: bool, only: tuple[str, ...], keep: bool) -> None:
     """Faults found, drained, repaired, checked and returned on a real Slurm, judged from outside.
 
-    Plays eight scenarios with the real daemon on eight emulated nodes. An observer that shares no code with
-    the suite watches Slurm and decides. Exit 0 only when every scenario ended as it must.
+    Plays ten scenarios with the real daemon on ten emulated nodes, two of them with BMCs that it knows. An
+    observer that shares no code with the suite watches Slurm and the machines, and decides. Exit 0 only when
+    every scenario ended as it must.
     """
     from slurm_lifecycle.cli import demo_view
     from slurm_lifecycle.sandbox import demo as playing

@@ -1,4 +1,4 @@
-"""The demonstration: eight scenarios on a real Slurm, played by the real daemon, judged by the observer."""
+"""The demonstration: its scenarios on a real Slurm, played by the real daemon, judged by the observer."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from typing import Any, Protocol
 
 from slurm_lifecycle.sandbox.cluster import Sandbox
 from slurm_lifecycle.sandbox.demo_cluster import BREAKER_WINDOW_S, NODES, STOP_SIGNALS, DemoCluster
-from slurm_lifecycle.sandbox.scenarios import SCENARIOS, Play, Run, Scenario, Wait
+from slurm_lifecycle.sandbox.scenarios import SCENARIOS
 from slurm_lifecycle.sandbox.scenarios_case import Facts, Judgement, job_harm
 from slurm_lifecycle.sandbox.scenarios_record import Record
+from slurm_lifecycle.sandbox.scenarios_world import Play, Run, Scenario, Wait
 from slurm_lifecycle.sandbox.settings import SandboxError
 
 _ROUND_S = 0.2
@@ -152,7 +153,15 @@ def run_demo(
     chosen = choose(only)
     began = time.monotonic()
     sandbox = Sandbox.create(
-        root, name=name, nodes=NODES, agent_interval_s=4, boot_s=3.0, install_s=2.0, slurmd_timeout_s=10
+        root,
+        name=name,
+        nodes=NODES,
+        agent_interval_s=4,
+        boot_s=3.0,
+        install_s=2.0,
+        slurmd_timeout_s=10,
+        bmc=True,
+        bmc_profile="dell,dgx_h100",
     )
     with _signals(), DemoCluster(sandbox, view.say, keep=keep) as cluster, view:
         cluster.wait_watched()

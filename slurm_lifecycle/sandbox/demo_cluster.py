@@ -13,20 +13,21 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from slurm_lifecycle.sandbox import observer, preflight, procs
+from slurm_lifecycle.sandbox import bmcs, observer, preflight, procs
 from slurm_lifecycle.sandbox.cluster import Sandbox
+from slurm_lifecycle.sandbox.scenarios_machine import BMC_NODES
 from slurm_lifecycle.sandbox.scenarios_record import Record
 from slurm_lifecycle.sandbox.settings import SandboxError
 
-NODES = 8
+NODES = 10
 ADOPT_AFTER_S = 5.0
 BREAKER_WINDOW_S = 35.0
 _COMMAND_TIMEOUT_S = 60.0
 _STOP_S = 15.0
 # An answer of the suite is not asked for again within this time: each question starts a Python.
 _READ_AGAIN_S = 1.0
-# Jobs stay away from nodes that a scenario needs idle: n1 has a job of its own, n2, n6 and n8 none.
-_KEPT_FREE = "n1,n2,n6,n8"
+# Jobs stay away from nodes that a scenario needs idle: n1 has a job of its own, the others none.
+_KEPT_FREE = "n1,n2,n6,n8,n9,n10"
 _JOBS = (
     (6, ("--nodes=1", "--gres=gpu:2", "--cpus-per-task=2")),
     (9, ("--nodes=2", "--gres=gpu:1", "--cpus-per-task=1")),
@@ -40,7 +41,7 @@ _CLI = (sys.executable, "-c", "from slurm_lifecycle.cli.main import main; main()
 # Every figure that differs from a site's is a short time or a small number; decisions are the same.
 _POLICY = f"""\
 [budget]
-max_out = 6
+max_out = 8
 max_working = 8
 [breaker]
 window = "{BREAKER_WINDOW_S:g}s"
@@ -55,18 +56,26 @@ retry_after = "3s"
 window = "1s"
 lemon_7d = 50
 lemon_28d = 50
+[machine]
+graceful_off = "4s"
+force_off = "10s"
+off_dwell = "2s"
+on = "20s"
+retry = "2s"
+marker = "30s"
 [caps]
 reboot = [{{ count = 6, within = "24h" }}]
 reimage = [{{ count = 6, within = "24h" }}]
 """
 
 
-def daemon_config(root: Path, folder: Path) -> str:
+def daemon_config(root: Path, folder: Path, reimage: str = "command") -> str:
     """The daemon's configuration for a sandbox.
 
     Args:
         root: the sandbox's root.
         folder: where store, policy and tickets lie.
+        reimage: how nodes are reimaged, `command` or `pxe`.
     """
     hook = [*_CLI, "sandbox", "reimage-hook", "--root", str(root)]
     reach = [*_CLI, "sandbox", "exec", "--root", str(root), "{node}", "sh", "-c"]
@@ -74,7 +83,7 @@ def daemon_config(root: Path, folder: Path) -> str:
     return f"""\
 mode = "act"
 partitions = ["*"]
-rungs = ["drain", "return", "reboot", "reimage", "rma"]
+rungs = ["drain", "return", "reboot", "power", "reimage", "rma"]
 [store]
 path = "{folder}/store.db"
 [daemon]
@@ -82,9 +91,14 @@ interval_s = 1.0
 metrics_port = 0
 log_format = "text"
 [reimage]
-start = {json.dumps([*hook, "start"])}
+method = "{reimage}"
+start = {json.dumps([*hook, "stage" if reimage == "pxe" else "start"])}
 poll = {json.dumps([*hook, "poll"])}
+abort = {json.dumps([*hook, "abort"])}
 image = "golden-2"
+[bmc]
+file = "{folder}/bmc.toml"
+serials = "{root}/bmc/serials.toml"
 [rma]
 folder = "{folder}/tickets"
 [node_command]
@@ -129,8 +143,9 @@ class DemoCluster:
             self.sandbox.up(self._say)
             self._folder.mkdir()
             (self._folder / "policy.toml").write_text(_POLICY, encoding="utf-8")
-            text = daemon_config(self.sandbox.root, self._folder)
-            (self._folder / "slurm-lifecycle.toml").write_text(text, encoding="utf-8")
+            known = bmcs.bmc_toml(self.sandbox.layout, BMC_NODES)
+            (self._folder / "bmc.toml").write_text(known, encoding="utf-8")
+            self._configure("command")
             self._start_observer()
             self.start_daemon()
         except BaseException:
@@ -161,6 +176,18 @@ class DemoCluster:
             return
         self.sandbox.down(self._say)
 
+    def _configure(self, reimage: str) -> None:
+        text = daemon_config(self.sandbox.root, self._folder, reimage)
+        (self._folder / "slurm-lifecycle.toml").write_text(text, encoding="utf-8")
+
+    def reimage_by(self, method: str) -> None:
+        """The administrator changes how nodes are reimaged, `command` or `pxe`, and restarts the daemon."""
+        self._configure(method)
+        if self._daemon is not None:
+            _stop(self._daemon)
+            self._daemon = None
+        self.start_daemon()
+
     def _environment(self) -> dict[str, str]:
         path = f"{os.environ.get('PATH', '')}:{preflight.SYSTEM_PATH}"
         # The root in the environment lets `sandbox down` find the children of a killed demonstration.
@@ -179,7 +206,9 @@ class DemoCluster:
             )
 
     def _start_observer(self) -> None:
+        layout = self.sandbox.layout
         argv = [sys.executable, observer.__file__, "--log", str(self.sandbox.slurmctld_log)]
+        argv += ["--machines", str(layout.nodes), "--bmc-log", str(layout.bmc_log)]
         self._observer = self._start(argv, self._events, self._folder / "observer.log")
 
     def start_daemon(self) -> None:
@@ -238,6 +267,10 @@ class DemoCluster:
     def image(self, node: str) -> str:
         """The image that a node runs."""
         return str(self.sandbox.node(node).describe()["image"])
+
+    def bmc(self, node: str) -> bmcs.Bmc:
+        """The node's BMC."""
+        return self.sandbox.bmc(node)
 
     def tickets(self) -> list[Path]:
         """Tickets on disk."""

@@ -6,7 +6,9 @@ the package can colour what it sees; it runs as a process of its own:
     python observer.py --log /path/slurmctld.log --interval 0.25
 
 and prints one JSON object a line: `node`, `job`, `reservation` on each change, `log` for each line of
-slurmctld's log that matters, `poll` about once a second, `lost` when Slurm did not answer.
+slurmctld's log that matters, `poll` about once a second, `lost` when Slurm did not answer. With `--machines`
+it looks at the emulated machines themselves too (`machine`: power, boot, whether the node's first process
+lives, the marker on its disk), with `--bmc-log` at what their BMCs were asked to change (`bmc`).
 """
 
 from __future__ import annotations
@@ -77,6 +79,37 @@ class JobChange:
     nodes: tuple[str, ...] = ()
     restarts: int = 0
     exit_code: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineChange:
+    """An emulated machine as it truly is from `at` on.
+
+    Attributes:
+        alive: the first process of the node runs.
+        marker_op, marker_image: what the image on its disk says of itself.
+        staged_op: what the install server has for it.
+    """
+
+    at: float
+    power: str
+    boot_id: str = ""
+    alive: bool = False
+    marker_op: str = ""
+    marker_image: str = ""
+    staged_op: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BmcRequest:
+    """What a BMC was asked to change; `done`: it took effect, whatever was answered (`status`)."""
+
+    at: float
+    method: str
+    path: str
+    body: Any
+    status: int
+    done: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +206,44 @@ def parse_reservations(text: str, at: float) -> dict[str, ReservationChange]:
     return found
 
 
+def look_at_machine(folder: Path, at: float) -> MachineChange | None:
+    """One emulated machine, by its own state, its disk, and the process table; None where it has none yet."""
+    state = _read_object(folder / "machine.json")
+    if not state:
+        return None
+    marker = _read_object(folder / "config" / "image.json")
+    staged = _read_object(folder / "netboot.json")
+    return MachineChange(
+        at,
+        str(state.get("power", "")),
+        str(state.get("boot_id", "")),
+        _lives(state.get("init")),
+        str(marker.get("op_id", "")),
+        str(marker.get("image", "")),
+        str(staged.get("op_id", "")),
+    )
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _lives(init: object) -> bool:
+    """Whether that very process runs: its pid, and its start time against a pid that was given again."""
+    if not isinstance(init, dict):
+        return False
+    try:
+        text = Path(f"/proc/{init.get('pid')}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    fields = text[text.rfind(")") + 2 :].split()
+    return fields[0] not in "ZX" and fields[19] == str(init.get("start_ticks"))
+
+
 def parse_log_line(line: str) -> tuple[float, str] | None:
     """Time and text of a line of slurmctld's log; its times are local."""
     match = _LOG_LINE.match(line)
@@ -188,10 +259,13 @@ def parse_log_line(line: str) -> tuple[float, str] | None:
 class Watcher:
     """Asks Slurm again and again; yields an event for each change."""
 
-    def __init__(self, log: Path | None) -> None:
+    def __init__(self, log: Path | None, machines: Path | None = None, bmc_log: Path | None = None) -> None:
         self._log = log.open("r", encoding="utf-8", errors="replace") if log else None
         self._partial = ""
-        self._seen: dict[str, dict[str, Any]] = {"node": {}, "job": {}, "reservation": {}}
+        self._machines = machines
+        self._bmc_log = bmc_log.open("r", encoding="utf-8") if bmc_log else None
+        self._bmc_partial = ""
+        self._seen: dict[str, dict[str, Any]] = {"node": {}, "job": {}, "reservation": {}, "machine": {}}
         self._polled = 0.0
 
     def poll(self) -> Iterator[dict[str, Any]]:
@@ -211,6 +285,7 @@ class Watcher:
                 continue
             yield from self._changes(kind, parse(text, at), at)
         yield from self._log_lines()
+        yield from self._hardware()
         if complete and time.time() - self._polled >= 1.0:
             self._polled = time.time()
             yield {"kind": "poll", "at": self._polled}
@@ -225,6 +300,18 @@ class Watcher:
         for name in [name for name in seen if name not in found]:
             del seen[name]
             yield {"kind": kind, "name": name, "at": at, "gone": True}
+
+    def _hardware(self) -> Iterator[dict[str, Any]]:
+        if self._machines is not None:
+            at = time.time()
+            looks = {one.name: look_at_machine(one, at) for one in sorted(self._machines.iterdir())}
+            yield from self._changes("machine", {name: one for name, one in looks.items() if one}, at)
+        if self._bmc_log is not None:
+            lines = (self._bmc_partial + self._bmc_log.read()).split("\n")
+            self._bmc_partial = lines.pop()
+            for line in lines:
+                asked = json.loads(line)
+                yield {"kind": "bmc", "name": asked.pop("node"), **asked}
 
     def _log_lines(self) -> Iterator[dict[str, Any]]:
         if self._log is None:
@@ -251,9 +338,11 @@ def main(argv: Iterable[str] | None = None) -> int:
     """Entry point: watches until it is killed or nobody reads any more."""
     parser = argparse.ArgumentParser(description="Watch a Slurm cluster; print each change as a JSON line.")
     parser.add_argument("--log", type=Path, help="slurmctld's log")
+    parser.add_argument("--machines", type=Path, help="folder with one folder an emulated machine")
+    parser.add_argument("--bmc-log", type=Path, help="log of what emulated BMCs were asked to change")
     parser.add_argument("--interval", type=float, default=0.25, help="seconds between two rounds")
     options = parser.parse_args(None if argv is None else list(argv))
-    watcher = Watcher(options.log)
+    watcher = Watcher(options.log, options.machines, options.bmc_log)
     try:
         while True:
             began = time.monotonic()

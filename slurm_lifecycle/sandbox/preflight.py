@@ -10,7 +10,7 @@ from pathlib import Path
 
 from slurm_lifecycle.sandbox.settings import SandboxError
 
-PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge", "util-linux", "gcc", "libc6-dev")
+PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge", "util-linux", "gcc", "libc6-dev", "openssl")
 _COMMANDS = ("slurmctld", "slurmd", "scontrol", "srun", "munged", "unshare", "nsenter")
 _INSTALL_TIMEOUT_S = 900
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

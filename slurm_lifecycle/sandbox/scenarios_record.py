@@ -11,7 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from slurm_lifecycle.sandbox.observer import JobChange, NodeChange, ReservationChange, expand
+from slurm_lifecycle.sandbox.observer import (
+    BmcRequest,
+    JobChange,
+    MachineChange,
+    NodeChange,
+    ReservationChange,
+    expand,
+)
 
 # Two registrations of one boot may differ by a second: slurmd computes its boot time anew each time.
 _BOOT_TIME_JITTER_S = 2.0
@@ -24,6 +31,8 @@ class Record:
     nodes: dict[str, list[NodeChange]] = field(default_factory=dict)
     jobs: dict[str, list[JobChange]] = field(default_factory=dict)
     reservations: dict[str, list[ReservationChange]] = field(default_factory=dict)
+    machines: dict[str, list[MachineChange]] = field(default_factory=dict)
+    bmcs: dict[str, list[BmcRequest]] = field(default_factory=dict)
     log: list[tuple[float, str]] = field(default_factory=list)
     polls: list[float] = field(default_factory=list)
     lost: int = 0
@@ -45,6 +54,10 @@ class Record:
             # A job that squeue no longer lists ended long ago: its last state stays.
             value["nodes"] = tuple(value["nodes"])
             self.jobs.setdefault(str(event["name"]), []).append(JobChange(**value))
+        elif kind == "machine" and not gone:
+            self.machines.setdefault(str(event["name"]), []).append(MachineChange(**value))
+        elif kind == "bmc":
+            self.bmcs.setdefault(str(event["name"]), []).append(BmcRequest(**value))
         elif kind == "reservation":
             there = {"there": False} if gone else {**value, "nodes": tuple(value["nodes"])}
             self.reservations.setdefault(str(event["name"]), []).append(
@@ -93,6 +106,18 @@ class Record:
         return [
             (at, text[len(head) :]) for at, text in self.log if since <= at <= until and text.startswith(head)
         ]
+
+    # ---- machines and BMCs
+
+    def machine(self, node: str, since: float, until: float = float("inf")) -> list[MachineChange]:
+        """What the machine was in a stretch of time, what held at its beginning first."""
+        changes = self.machines.get(node, [])
+        before = [change for change in changes if change.at <= since]
+        return before[-1:] + [change for change in changes if since < change.at <= until]
+
+    def asked(self, node: str, since: float, until: float = float("inf")) -> list[BmcRequest]:
+        """What the node's BMC was asked to change in a stretch of time."""
+        return [one for one in self.bmcs.get(node, []) if since <= one.at <= until]
 
     # ---- jobs and reservations
 

@@ -7,57 +7,22 @@
 from __future__ import annotations
 
 import ast
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from slurm_lifecycle.sandbox import observer
 from slurm_lifecycle.sandbox.observer import NodeChange
-from slurm_lifecycle.sandbox.scenarios import SCENARIOS
-from slurm_lifecycle.sandbox.scenarios_case import Facts, Judgement
 from slurm_lifecycle.sandbox.scenarios_record import Record
-
-_DATA = Path(__file__).parent / "data"
-Event = dict[str, Any]
-Events = list[Event]
-_BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
-
-
-def _events() -> Events:
-    return [json.loads(line) for line in (_DATA / "demo_observed.jsonl").read_text().splitlines()]
-
-
-def _facts(name: str) -> Facts:
-    for line in (_DATA / "demo_facts.jsonl").read_text().splitlines():
-        raw = json.loads(line)
-        if raw.pop("name") == name:
-            return Facts(**raw)
-    raise AssertionError(name)
-
-
-def _judge(name: str, events: Events, facts: Facts | None = None) -> Judgement:
-    record = Record()
-    for event in events:
-        record.feed(event)
-    scenario = _BY_NAME[name]
-    return scenario.judge(record, scenario.nodes[0], facts or _facts(name))
-
-
-def _spoilt(name: str, spoil: Callable[[Event], None]) -> Judgement:
-    """The judgement after `spoil` was called on every event within the scenario's time."""
-    facts, events = _facts(name), _events()
-    for event in events:
-        if facts.began <= event["at"] <= facts.ended:
-            spoil(event)
-    return _judge(name, events, facts)
-
-
-def _with(name: str, *extra: Event) -> Judgement:
-    return _judge(name, sorted([*_events(), *extra], key=lambda event: event["at"]))
+from tests.unit.sandbox.recording import BY_NAME as _BY_NAME
+from tests.unit.sandbox.recording import Event, Events
+from tests.unit.sandbox.recording import events_seen as _events
+from tests.unit.sandbox.recording import facts_of as _facts
+from tests.unit.sandbox.recording import judge as _judge
+from tests.unit.sandbox.recording import spoilt as _spoilt
+from tests.unit.sandbox.recording import with_more as _with
 
 
 def _last_node_event(events: Events, node: str, before: float) -> Event:
