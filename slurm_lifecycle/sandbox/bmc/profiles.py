@@ -156,7 +156,8 @@ PROFILES: Mapping[str, SimProfile] = {
             tpm=Tpm("TpmOperation", "TPM Clear", "None"),
             bios_settings="SD",
         ),
-        # OpenBMC: no SimpleUpdate; the AC cycle needs the host off unless it is forced.
+        # OpenBMC on an ARM host: no boot mode, no UefiHttp, no SimpleUpdate. The system tells neither serial
+        # number nor model, its tray does. The AC cycle needs the host off unless it is forced.
         SimProfile(
             "gb200",
             "NVIDIA",

@@ -192,8 +192,9 @@ class BmcSimulator:
         login = request.path.startswith(SESSIONS)
         if not login and self.faults.strikes("timeout-before-accept", request.path):
             return Reply(silent=True)
+        before = dict(self.power.override)
         reply = self._etag_problem(request) or actions.change(self, request)
-        seen.done = reply.status < 300
+        seen.done = reply.status < 300 or self.power.override != before
         if login:
             return reply
         if self.faults.strikes("timeout-after-accept", request.path):

@@ -412,3 +412,23 @@ def test_a_password_is_kept_nowhere() -> None:
     bench.ask("PATCH", f"{ROOT}/AccountService/Accounts/2", {"Password": "Another-secret-1"})
     assert PASSWORD not in repr(bench.bmc.requests)
     assert "Another-secret-1" not in repr(bench.bmc.requests)
+
+
+def test_gb200_refuses_a_boot_mode_and_has_taken_the_other_fields() -> None:
+    """bmcweb sets the fields one after another; on an ARM host there is no boot type to set."""
+    bench = Bench("gb200")
+    assert "BootSourceOverrideMode" not in bench.get(bench.boot)["Boot"]
+    fields = {"BootSourceOverrideEnabled": "Once", "BootSourceOverrideTarget": "Pxe"}
+    assert bench.set_boot(**fields, BootSourceOverrideMode="UEFI").status == 404
+    assert bench.bmc.requests[-1].done
+    assert bench.override() == "Once"
+    assert bench.set_boot(BootSourceOverrideTarget="UefiHttp").status == 400
+    assert not bench.bmc.requests[-1].done
+
+
+def test_gb200_tells_its_serial_number_at_the_chassis_alone() -> None:
+    bench = Bench("gb200")
+    assert bench.get(f"{ROOT}/Chassis/Chassis_0")["SerialNumber"] == bench.serial
+    assert not {"SerialNumber", "Manufacturer", "Model"} & set(bench.get(bench.system))
+    bench.bmc.inject("wrong-serial")
+    assert bench.get(f"{ROOT}/Chassis/Chassis_0")["SerialNumber"] == "OTHER-0001"
