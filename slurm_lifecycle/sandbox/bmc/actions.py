@@ -116,7 +116,7 @@ def _ac_cycle(bmc: BmcSimulator, request: Request) -> Reply:
     if cycle.needs_off and value != cycle.forced_value and bmc.power.chassis.power() == "on":
         # infra-controller#909: AuxPowerReset is refused while the host is on.
         return error(400, "ChassisPowerStateOffRequired", "the chassis has to be off")
-    if bmc.faults.has("power-deaf"):
+    if bmc.faults.strikes("power-deaf"):
         return Reply(204)
     bmc.power.cut_mains()
     if body.get("FinalPowerState") == "On":
@@ -158,10 +158,10 @@ def _erase(bmc: BmcSimulator, request: Request) -> Reply:
         return error(400, "ActionParameterValueNotInList", f"{kind!r} is not offered")
 
     def done() -> None:
-        if not bmc.faults.has("erase-lies"):
+        if not bmc.faults.strikes("erase-lies", request.path):
             bmc.erased[drive] = kind
 
-    takes_s = 1e9 if bmc.faults.has("erase-stuck") else _ERASE_S
+    takes_s = 1e9 if bmc.faults.strikes("erase-stuck", request.path) else _ERASE_S
     return bmc.tasks.begin("SecureErase", takes_s, done)
 
 

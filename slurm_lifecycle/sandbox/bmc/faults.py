@@ -52,6 +52,16 @@ KINDS: dict[str, tuple[str, str]] = {
     "erase-stuck": ("SecureErase never ends", "drives that hang"),
     "erase-lies": ("SecureErase says done and erases nothing", "the reason for reading back"),
 }
+# Those that strike at requests of a path.
+PATHED = frozenset({
+    "timeout-after-accept", "timeout-before-accept", "drop-connection", "hang", "slow", "dribble", "busy-503",
+    "nonsense", "erase-fails", "erase-stuck", "erase-lies",
+})  # fmt: skip
+# Those that strike once, and again; the others are states that last until they are cleared.
+COUNTED = PATHED | {
+    "expired-token", "session-limit", "conflict-409", "refuse-reset", "power-deaf", "boot-ignored",
+    "boot-not-set", "boot-never-cleared", "boot-post-400", "boot-clear-refused",
+}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -83,11 +93,21 @@ class Faults:
     def inject(self, name: str, *, remaining: int | None = None, path: str = "", **parameters: Any) -> None:
         """Put one in.
 
+        Args:
+            name: a key of `KINDS`.
+            remaining: how often it strikes, where it is one of `COUNTED`; None for until it is cleared.
+            path: strikes only where a path contains this, if it is one of `PATHED`.
+            **parameters: what its line in `KINDS` names.
+
         Raises:
-            ValueError: there is no such kind.
+            ValueError: there is no such kind, or it cannot be counted or tied to a path.
         """
         if name not in KINDS:
             raise ValueError(f"no BMC fault {name!r}: choose one of {' '.join(KINDS)}")
+        if remaining is not None and name not in COUNTED:
+            raise ValueError(f"{name} lasts until it is cleared: it takes no count")
+        if path and name not in PATHED:
+            raise ValueError(f"{name} concerns no request: it takes no path")
         self._all[name] = Fault(name, parameters, remaining, path)
 
     def clear(self, name: str = "") -> None:

@@ -66,6 +66,7 @@ class Power:
             return error(400, "ActionParameterNotSupported", f"ResetType {kind!r} is not supported")
         late = self._faults.has("conflict-409")
         if kind == "On" and late and self._clock() < self._off_at + float(late.get("seconds", 10)):
+            self._faults.strikes("conflict-409")
             return error(409, "ResourceInUse", "the server was switched off just now")
         if kind == "On" and self.chassis.power() == "on" and self.profile.on_while_on != 204:
             return error(self.profile.on_while_on, "PSU507", "the server is on already")
@@ -73,7 +74,7 @@ class Power:
 
     def reset(self, kind: str) -> None:
         """Do it."""
-        if self._faults.has("power-deaf"):
+        if self._faults.strikes("power-deaf"):
             return
         if kind in ("On", "ForceOn"):
             self.start()
@@ -99,9 +100,11 @@ class Power:
             told()
         enabled, target, _ = (self.override[one] for one in _FIELDS)
         network = (
-            enabled in ("Once", "Continuous") and target in _NETWORK and not self._faults.has("boot-ignored")
+            enabled in ("Once", "Continuous")
+            and target in _NETWORK
+            and not self._faults.strikes("boot-ignored")
         )
-        if enabled == "Once" and not self._faults.has("boot-never-cleared"):
+        if enabled == "Once" and not self._faults.strikes("boot-never-cleared"):
             kept = target if self.profile.target_stays else "None"
             self.override.update(zip(_FIELDS[:2], ("Disabled", kept), strict=True))
         self.started_at = self._clock()
@@ -130,9 +133,9 @@ class Power:
         if not isinstance(wanted, dict) or not wanted or not set(wanted) <= set(_FIELDS):
             return error(400, "PropertyUnknown", "Boot holds a property that is not known")
         enabled, target, mode = (wanted.get(one) for one in _FIELDS)
-        if self._faults.has("boot-post-400") and self.chassis.power() == "on":
+        if self.chassis.power() == "on" and self._faults.strikes("boot-post-400"):
             return error(400, "UnableToModifyDuringSystemPOST", "not while the system is in POST")
-        if enabled == "Disabled" and self._faults.has("boot-clear-refused"):
+        if enabled == "Disabled" and self._faults.strikes("boot-clear-refused"):
             return error(400, "PropertyValueNotInList", "Disabled is not accepted")
         if enabled is not None and enabled not in _ENABLED:
             return error(400, "PropertyValueNotInList", f"{enabled!r} is not known here")
@@ -142,7 +145,7 @@ class Power:
             return error(400, "PropertyValueNotInList", f"{mode!r} is not a boot mode here")
         if self.profile.mode_is_job and mode == self.override[_FIELDS[2]]:
             return error(400, "SYS428", "a job for the boot mode is scheduled")
-        if self._faults.has("boot-not-set"):
+        if self._faults.strikes("boot-not-set"):
             return Reply(204)
         if enabled is None and self.profile.all_boot_fields:
             # Supermicro: Enabled becomes Once unless it is sent (story 2008547).

@@ -95,7 +95,7 @@ class Sessions:
             return error(401, "NoValidSession", "the name or the password is not right")
         self._expire()
         full = len(self.open) >= self._profile.max_sessions
-        limit = self._faults.has("session-limit")
+        limit = self._faults.strikes("session-limit")
         if full or limit:
             status = int(limit.get("status", 503)) if limit else 503
             return error(status, "SessionLimitExceeded", "no session is left (RAC0218)")

@@ -148,13 +148,13 @@ class BmcSimulator:
         del self.requests[:-_SEEN_KEPT]
         reply = self._answer(request, seen)
         seen.status = 0 if reply.silent or reply.drop else reply.status
-        if late := self.faults.has("slow", request.path):
+        if late := self.faults.strikes("slow", request.path):
             reply.wait_s = float(late.get("seconds", 20.0))
-        reply.dribble = self.faults.has("dribble", request.path) is not None
+        reply.dribble = self.faults.strikes("dribble", request.path) is not None
         return reply
 
     def _answer(self, request: Request, seen: Seen) -> Reply:
-        if self.faults.has("hang", request.path) or self.clock() < self.dark_until:
+        if self.clock() < self.dark_until or self.faults.strikes("hang", request.path):
             return Reply(silent=True)
         odd = self.faults.strikes("nonsense", request.path)
         if odd is not None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from slurm_lifecycle.sandbox.bmc.faults import KINDS
+from slurm_lifecycle.sandbox.bmc.faults import COUNTED, KINDS, PATHED
 from slurm_lifecycle.sandbox.bmc.sessions import SESSIONS
 from tests.unit.sandbox.bmc_bench import BASIC, NAME, PASSWORD, RESET, ROOT, Bench
 
@@ -60,6 +60,52 @@ def test_a_fault_strikes_as_often_as_told_and_where_it_was_told() -> None:
     bench.bmc.inject("drop-connection", remaining=1, path="Reset")
     assert bench.boot_once().status == 204
     assert [bench.reset("ForceOff").drop for _ in range(2)] == [True, False]
+
+
+@pytest.mark.parametrize("name", sorted(COUNTED - PATHED))
+def test_a_fault_that_is_counted_is_used_up(name: str) -> None:
+    bench = Bench("generic")
+    bench.bmc.inject(name, remaining=1)
+    bench.ask("POST", SESSIONS, LOGIN, {})
+    bench.ask("GET", bench.system, headers={"x-auth-token": "none"})
+    for _ in range(3):
+        bench.boot_once()
+        bench.set_boot(BootSourceOverrideEnabled="Disabled")
+        bench.boot_once()
+        bench.reset("ForceOff")
+        bench.reset("On")
+    assert bench.bmc.faults.names() == []
+    bench.boot_once()
+    bench.clock.wait(60)
+    assert [bench.reset(one).status for one in ("ForceOff", "On")] == [204, 204]
+    assert (bench.power(), bench.chassis.boots[-1], bench.override()) == ("On", "network", "Disabled")
+
+
+@pytest.mark.parametrize("name", sorted(PATHED))
+def test_a_fault_of_requests_strikes_once_where_it_was_told(name: str) -> None:
+    bench = Bench("generic")
+    erase = name.startswith("erase")
+    first, second = (f"{ROOT}/Systems/1/Storage/NVMe/Drives/{n}/Actions/Drive.SecureErase" for n in (1, 2))
+    bench.bmc.inject(name, remaining=1, path="/Drives/2/")
+    replies = [bench.ask("POST", one, {}) for one in (first, second, second)]
+    bench.clock.wait(60)
+    bench.get(f"{ROOT}/TaskService/Tasks")
+    bench.get(bench.system)
+    assert bench.bmc.faults.names() == []
+    if not erase:
+        odd = [bool(one.silent or one.drop or one.wait_s or one.dribble or one.raw or one.status == 503)
+               for one in replies]  # fmt: skip
+        assert odd == [False, True, False]
+    assert len(bench.bmc.erased) == 2
+
+
+@pytest.mark.parametrize("name", sorted(set(KINDS) - COUNTED))
+def test_a_fault_that_is_a_state_takes_neither_count_nor_path(name: str) -> None:
+    bench = Bench("generic")
+    with pytest.raises(ValueError, match=f"{name} lasts until it is cleared"):
+        bench.bmc.inject(name, remaining=1)
+    with pytest.raises(ValueError, match=f"{name} concerns no request"):
+        bench.bmc.inject(name, path="/Systems")
 
 
 def test_faults_are_there_together() -> None:
