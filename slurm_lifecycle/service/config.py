@@ -18,7 +18,7 @@ from slurm_lifecycle.core.fault_catalog import FAULTS, FaultClass
 from slurm_lifecycle.core.model import Rung
 from slurm_lifecycle.core.policy import Budget, Cap, Mode, Policy, RungRule
 from slurm_lifecycle.errors import ConfigError
-from slurm_lifecycle.service.bmc_config import BmcConfig, load_bmcs
+from slurm_lifecycle.service.bmc_config import BmcConfig, load_bmcs, times_fit
 from slurm_lifecycle.service.config_schema import PolicyFileTables, SiteFile, checked, meant
 
 if sys.version_info >= (3, 11):
@@ -108,10 +108,12 @@ def load_config(path: Path) -> Config:
         tables = checked(PolicyFileTables, read_toml(policy_path, "or remove [policy] file"), policy_path)
     policy = policy_of(tables, policy_path or path)
     bmc = _bmcs(site, path)
+    policy = _with_site(policy, site, bmc, path)
+    times_fit(policy, policy_path or path)
     return Config(
         path=path,
         policy_path=policy_path,
-        policy=_with_site(policy, site, bmc, path),
+        policy=policy,
         store_path=_absolute(site.store.path, path, "store.path"),
         slurm=SlurmSettings(**site.slurm.model_dump()),
         daemon=_daemon(site, policy, path),
@@ -196,7 +198,7 @@ def _bmcs(site: SiteFile, path: Path) -> BmcConfig | None:
         _absolute(site.bmc.file, path, "bmc.file"),
         _absolute(site.bmc.serials, path, "bmc.serials"),
         read=read_toml,
-        expand=_hostlist,
+        expand=hostlist_nodes,
         threads=site.bmc.threads,
     )
 
@@ -242,7 +244,7 @@ def _with_site(policy: Policy, site: SiteFile, bmc: BmcConfig | None, path: Path
     )
 
 
-def _hostlist(hostlist: str, key: str) -> list[str]:
+def hostlist_nodes(hostlist: str, key: str) -> list[str]:
     """The nodes of a hostlist.
 
     Raises:
@@ -263,7 +265,7 @@ def _domains(hostlists: Mapping[str, str], path: Path) -> Mapping[str, str]:
     domains: dict[str, str] = {}
     for domain, hostlist in hostlists.items():
         key = f"{path}: domains.{domain}"
-        for node in _hostlist(hostlist, key):
+        for node in hostlist_nodes(hostlist, key):
             if domains.setdefault(node, domain) != domain:
                 raise ConfigError(f"{key}: {node} is in {domains[node]!r} as well; a node has one domain")
     return domains

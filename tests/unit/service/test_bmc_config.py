@@ -59,7 +59,17 @@ def test_a_later_group_wins(tmp_path: Path) -> None:
         ("insecure = true", 'insecure = true\nca_file = "/x"', "name one of ca_file"),
         ("insecure = true", 'fingerprint = "xyz"', "fingerprint"),
         ('credentials_env = "SLC_TEST_BMC"', "", "a password never stands in this file"),
-        ('credentials_env = "SLC_TEST_BMC"', 'password = "x"', "unknown key"),
+        ('credentials_env = "SLC_TEST_BMC"', 'password = "hunter2"', "a password never stands in this file"),
+        ('credentials_env = "SLC_TEST_BMC"', "password = 7", "a password never stands in this file"),
+        ("127.0.0.1", "admin:hunter2@127.0.0.1", "a password never stands in this file"),
+        ("{node}", "{nod}", "another placeholder than {node} and {number}"),
+        ("{node}", "443/redfish", "is not a host and a port"),
+        ("127.0.0.1:{node}", "", "is not a host and a port"),
+        (
+            'n[1-3]"\naddress = "https://127.0.0.1:{node}',
+            'n"\naddress = "https://{number}',
+            "n has no number",
+        ),
         ("n[1-3]", "n[1-", "is no hostlist"),
         ("n[1-3]", "n[1-9999999]", "is too large"),
         ("{node}", "one", "have the same https://127.0.0.1:one"),
@@ -72,10 +82,41 @@ def test_a_mistake_is_one_line_that_says_what_to_write(
         load(tmp_path, GROUP.replace(wrong, right))
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("template", "address"),
+    [
+        ("{node}-bmc:8443", "gpu017-bmc:8443"),
+        ("10.0.0.{number}/", "10.0.0.17"),
+        ("[fd00::{number}]", "[fd00::17]"),
+    ],
+)
+def test_addresses_are_made_from_the_nodes_name(tmp_path: Path, template: str, address: str) -> None:
+    group = GROUP.replace("127.0.0.1:{node}", template).replace("n[1-3]", "gpu017")
+    config = load(tmp_path, group)
+    assert config.bmc is not None
+    assert config.bmc.entries["gpu017"].address == f"https://{address}"
+
+
+@pytest.mark.parametrize(
+    ("site", "rung"),
+    [('rungs = ["power"]', "power"), ('rungs = ["reimage"]\n[reimage]\nmethod = "pxe"', "reimage")],
+)
+def test_a_power_cycle_leaves_time_for_the_boot_that_proves_it(tmp_path: Path, site: str, rung: str) -> None:
+    """Off and on take at most 8 min 15 s by default."""
+    path = f'[paths]\nsoftware = [{{ rung = "{rung}", deadline = "DEADLINE" }}]\n'
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, site=site, policy=path.replace("DEADLINE", "16min"))
+    assert f"paths.software: {rung}: deadline of 960 s is too short" in str(caught.value)
+    assert 'write "17min" or more' in str(caught.value)
+    load(tmp_path, site=site, policy=path.replace("DEADLINE", "17min"))
+    load(tmp_path, site="", policy=path.replace("DEADLINE", "1min"))
 
 
 def test_two_nodes_with_one_serial_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="n1 and n2 have the same serial S1"):
+    with pytest.raises(ConfigError, match=r"serials\.toml: n1 and n2 have the same serial S1"):
         load(tmp_path, serials='[serial]\nn1 = "S1"\nn2 = "S1"\n')
 
 
