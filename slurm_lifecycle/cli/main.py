@@ -24,6 +24,7 @@ COMMANDS = {
     "incidents": Lazy(_AT + "incidents:incidents", "Open incidents, and closed ones on demand."),
     "incident": Lazy(_AT + "incidents:incident", "One incident with its history."),
     "rma": Lazy(_AT + "rma:rma", "Nodes that wait for a part: list, show, close."),
+    "bmc": Lazy(_AT + "bmc:bmc", "The nodes' BMCs: list, show, check, record. None switches power."),
     "breaker": Lazy(_AT + "breaker:breaker", "What stops repairs when too much fails at once."),
     "doctor": Lazy(_AT + "doctor:doctor", "Prove what this site's Slurm must be for us to act safely."),
     "config": Lazy(_AT + "config:config", "Check the configuration, or show all of it."),
