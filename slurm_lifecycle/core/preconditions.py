@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from slurm_lifecycle.core.formats import parse_verdict, with_mark
+from slurm_lifecycle.core.machine_preconditions import judge_machines
 from slurm_lifecycle.core.model import NodeView, Rung
 from slurm_lifecycle.core.policy import Policy
 from slurm_lifecycle.core.site_facts import (
@@ -15,6 +16,7 @@ from slurm_lifecycle.core.site_facts import (
     Program,
     SiteFacts,
     fail,
+    naming,
     ok,
     paths,
     seconds,
@@ -34,7 +36,6 @@ _INFINITE_S = 65534
 _ALLOC_FLAGS = frozenset({"alloc", "contain", "runinjob", "x11", "forcerequeueonfail"})
 # `scontrol show config` tells whole seconds, so a second of difference is none.
 _CLOCK_WARN_S, _CLOCK_FAIL_S = 2.5, 30.0
-_NAMED_NODES = 5
 _CLAIM = re.compile(r"slcd\[[^\]]*\]")
 _HOOKS_FOLDER = "/usr/libexec/slurm-lifecycle"
 
@@ -60,6 +61,7 @@ def judge(facts: SiteFacts, policy: Policy) -> tuple[Precondition, ...]:
         _hook_timeout(facts.config),
         _prolog_requeue(facts.config),
         *_nodes(facts, policy),
+        *judge_machines(facts, policy),
         fail("store", facts.store_problem, "") if facts.store_problem else ok("store", "can be written"),
     )
 
@@ -298,7 +300,7 @@ def _nodes(facts: SiteFacts, policy: Policy) -> Iterator[Precondition]:
         there = ", ".join(sorted(known)) or "none"
         yield fail("partitions", f"no such partition: {' '.join(missing)}", f"partitions: one of {there}")
     silent = sorted(name for name, view in nodes.items() if parse_verdict(view.extra) is None)
-    text = f"{len(nodes) - len(silent)} of {len(nodes)} nodes tell their verdict{_naming(silent, 'silent: ')}"
+    text = f"{len(nodes) - len(silent)} of {len(nodes)} nodes tell their verdict{naming(silent, 'silent: ')}"
     if silent:
         yield warn("agents", text, "systemctl enable --now slurm-lifecycle-agent  (on those nodes)")
     else:
@@ -309,9 +311,7 @@ def _nodes(facts: SiteFacts, policy: Policy) -> Iterator[Precondition]:
     )
     if foreign:
         text = "somebody else writes the nodes' Comment; we keep theirs, they must keep our mark at its end"
-        yield warn(
-            "comment_field", text + _naming(foreign), "let that tool append to Comment, not replace it"
-        )
+        yield warn("comment_field", text + naming(foreign), "let that tool append to Comment, not replace it")
     else:
         yield ok("comment_field", "nobody else writes the nodes' Comment")
 
@@ -333,14 +333,9 @@ def _extra_field(config: Mapping[str, str], nodes: Mapping[str, NodeView]) -> Pr
     return warn(
         "extra_field",
         "somebody else writes the nodes' Extra; we keep theirs, but `slurmd --extra` (23.11 to 25.11) wipes "
-        f"our verdict at every registration{_naming(foreign)}",
+        f"our verdict at every registration{naming(foreign)}",
         "start slurmd without --extra on those nodes",
     )
-
-
-def _naming(names: list[str], word: str = "") -> str:
-    more = f" and {len(names) - _NAMED_NODES} more" if len(names) > _NAMED_NODES else ""
-    return f" ({word}{' '.join(names[:_NAMED_NODES])}{more})" if names else ""
 
 
 def worst(items: tuple[Precondition, ...]) -> Grade:

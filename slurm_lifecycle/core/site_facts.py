@@ -1,11 +1,13 @@
 """What `doctor` looks at and what it says, and how slurmctld's configuration is read."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from slurm_lifecycle.core.model import NodeView
+
+_NAMED_NODES = 5
 
 
 class Grade(Enum):
@@ -46,6 +48,21 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
+class BmcFacts:
+    """What this host knows of the nodes' BMCs without asking one.
+
+    Attributes:
+        nodes: those whose BMC is configured.
+        secret_problems: why names and passwords cannot be had, one line for each source that gives none.
+        suspendable: of `nodes`, those that Slurm's power saving may switch; None where that is not known.
+    """
+
+    nodes: frozenset[str]
+    secret_problems: tuple[str, ...] = ()
+    suspendable: frozenset[str] | None = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class SiteFacts:
     """Everything that `judge` looks at; None stands for what could not be seen.
 
@@ -56,6 +73,7 @@ class SiteFacts:
         federation: name of the federation that the cluster is in, "" for none.
         programs: by path, those that the configuration names.
         store_problem: why the store cannot be used, "" when it can.
+        bmcs: None where no BMC is configured.
     """
 
     config: Mapping[str, str]
@@ -66,6 +84,7 @@ class SiteFacts:
     federation: str | None = None
     programs: Mapping[str, Program] = field(default_factory=dict)
     store_problem: str = ""
+    bmcs: BmcFacts | None = None
 
 
 def ok(name: str, text: str) -> Precondition:
@@ -86,6 +105,12 @@ def warn(name: str, text: str, remedy: str) -> Precondition:
 def fail(name: str, text: str, remedy: str) -> Precondition:
     """The suite must not act before this is changed."""
     return Precondition(name, Grade.FAIL, text, remedy)
+
+
+def naming(names: Sequence[str], word: str = "") -> str:
+    """The first of some nodes, for the end of a sentence; "" for none."""
+    more = f" and {len(names) - _NAMED_NODES} more" if len(names) > _NAMED_NODES else ""
+    return f" ({word}{' '.join(names[:_NAMED_NODES])}{more})" if names else ""
 
 
 def programs_named(config: Mapping[str, str]) -> tuple[str, ...]:

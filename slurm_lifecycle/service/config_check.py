@@ -2,13 +2,14 @@
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
 from slurm_lifecycle.core.model import NodeView, Rung
 from slurm_lifecycle.core.policy import Mode
+from slurm_lifecycle.service.bmc_record import is_serial
 from slurm_lifecycle.service.config import Config
 
 _ALWAYS = frozenset({"drain", "return"})
@@ -37,7 +38,7 @@ def check_config(config: Config, nodes: Mapping[str, NodeView] | None) -> tuple[
         config: the configuration.
         nodes: Slurm's nodes; None where Slurm could not be asked.
     """
-    remarks = [*_meaning(config), *_paths(config), *_commands(config)]
+    remarks = [*_meaning(config), *_paths(config), *_commands(config), *_bmcs(config)]
     if nodes is not None:
         remarks += _names(config, nodes)
     return tuple(remarks)
@@ -76,12 +77,42 @@ def _paths(config: Config) -> Iterator[Remark]:
         yield Remark(Weight.PROBLEM, "store.path", f"{config.store_path} is a folder; name a file in it")
 
 
+def _bmcs(config: Config) -> Iterator[Remark]:
+    if config.bmc is None:
+        return
+    entries = config.bmc.entries.values()
+    key = str(config.bmc.path)
+    if not entries:
+        yield Remark(Weight.NOTE, "bmc.file", f"{key} names no node; add a [[group]], or remove [bmc]")
+    for file in sorted({one.ca_file for one in entries if one.ca_file}):
+        if not os.access(file, os.R_OK):
+            yield Remark(Weight.PROBLEM, "ca_file", f"{file} cannot be read by this user; correct {key}")
+    insecure = [one.node for one in entries if one.insecure]
+    if insecure:
+        text = f"no certificate of {_some(insecure)} is checked: others on that network can take the password"
+        yield Remark(Weight.NOTE, "insecure", f"{text}; name ca_file or fingerprint in {key}")
+    unrecorded = [one.node for one in entries if not one.serial]
+    if unrecorded:
+        text = f"none on record of {_some(unrecorded)}, which are never switched off and on"
+        yield Remark(Weight.NOTE, "bmc.serials", f"{text}; `slurm-lifecycle bmc record --all`")
+    doubtful = [one.node for one in entries if one.serial and not is_serial(one.serial)]
+    if doubtful:
+        text = f"that of {_some(doubtful)} is a word that many machines share; take it out"
+        yield Remark(Weight.PROBLEM, "bmc.serials", text)
+
+
+def _some(nodes: Sequence[str]) -> str:
+    more = f" and {len(nodes) - 5} more" if len(nodes) > 5 else ""
+    return f"{', '.join(nodes[:5])}{more}"
+
+
 def _commands(config: Config) -> Iterator[Remark]:
     commands = {
         "slurm.scontrol": config.slurm.scontrol,
         "slurm.squeue": config.slurm.squeue,
         "reimage.start": next(iter(config.reimage.start), ""),
         "reimage.poll": next(iter(config.reimage.poll), ""),
+        "reimage.abort": next(iter(config.reimage.abort), ""),
         "rma.command": next(iter(config.rma_command), ""),
         "notify.command": next(iter(config.notify_command), ""),
         "node_command.argv": next(iter(config.node_command), ""),
@@ -107,7 +138,8 @@ def _names(config: Config, nodes: Mapping[str, NodeView]) -> Iterator[Remark]:
             yield Remark(Weight.PROBLEM, key, text)
     strange = sorted(set(config.policy.domains) - set(nodes))
     if strange:
-        more = f" and {len(strange) - 5} more" if len(strange) > 5 else ""
+        yield Remark(Weight.NOTE, "domains", f"Slurm has no node {_some(strange)}; correct the list")
+    if config.bmc is not None and (strange := sorted(set(config.bmc.entries) - set(nodes))):
         yield Remark(
-            Weight.NOTE, "domains", f"Slurm has no node {', '.join(strange[:5])}{more}; correct the list"
+            Weight.NOTE, "bmc.file", f"Slurm has no node {_some(strange)}; correct {config.bmc.path}"
         )

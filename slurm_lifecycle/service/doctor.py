@@ -1,26 +1,39 @@
-"""Gathers what `doctor` judges: slurmctld's configuration and clock, our rights, the hooks, the store."""
+"""Gathers what `doctor` judges: slurmctld's configuration and clock, our rights, hooks, store, BMCs."""
 
 import os
 import pwd
 import re
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
 from slurm_lifecycle.core.model import NodeView
 from slurm_lifecycle.core.preconditions import judge
-from slurm_lifecycle.core.site_facts import Precondition, Program, SiteFacts, programs_named, value
-from slurm_lifecycle.errors import BackendError, LifecycleError
+from slurm_lifecycle.core.site_facts import (
+    BmcFacts,
+    Precondition,
+    Program,
+    SiteFacts,
+    programs_named,
+    value,
+    words,
+)
+from slurm_lifecycle.errors import BackendError, ConfigError, LifecycleError
 from slurm_lifecycle.ports import Slurm
-from slurm_lifecycle.service.config import Config
+from slurm_lifecycle.service.bmc_config import BmcConfig
+from slurm_lifecycle.service.config import Config, hostlist_nodes
 
 _MAX_SCRIPT_BYTES = 1 << 16
 # What every one of our hooks has in its text (its run folder), and what a site's own has that calls one.
 _OURS = b"slurm-lifecycle"
 _HOOK_CALL = re.compile(rb"/[^\s'\";|&]+/(?:prolog|epilog|healthcheck)\.sh")
 _MAX_CALLS = 10
+# A site has a handful; each may be a command that is waited for.
+_MAX_SOURCES = 20
+# What commas part outside of brackets.
+_HOSTLIST_PART = re.compile(r"(?:[^,\[]|\[[^\]]*\])+")
 
 
 def examine(config: Config, slurm: Slurm, open_store: Callable[[], object]) -> tuple[Precondition, ...]:
@@ -35,16 +48,17 @@ def examine(config: Config, slurm: Slurm, open_store: Callable[[], object]) -> t
         TransientError: slurmctld's configuration could not be read, without which nothing can be said.
     """
     settings = slurm.config()
-    user = _user()
+    user, nodes = _user(), _nodes(slurm)
     facts = SiteFacts(
         config=settings,
-        nodes=_nodes(slurm),
+        nodes=nodes,
         user=user,
         admin_level=_admin_level(user, settings, config.slurm.timeout_s),
         clock_skew_s=_clock_skew_s(config),
         federation=_federation(config),
         programs={path: _program(path) for path in programs_named(settings)},
         store_problem=_store_problem(config.store_path, open_store),
+        bmcs=_bmcs(config.bmc, settings, nodes),
     )
     return judge(facts, config.policy)
 
@@ -63,6 +77,52 @@ def _nodes(slurm: Slurm) -> Mapping[str, NodeView] | None:
         return slurm.nodes()
     except BackendError:
         return None
+
+
+def _bmcs(
+    bmcs: BmcConfig | None, settings: Mapping[str, str], nodes: Mapping[str, NodeView] | None
+) -> BmcFacts | None:
+    if bmcs is None:
+        return None
+    return BmcFacts(
+        nodes=frozenset(bmcs.entries),
+        secret_problems=tuple(_secret_problems(bmcs)),
+        suspendable=_suspendable(frozenset(bmcs.entries), settings, nodes),
+    )
+
+
+def _secret_problems(bmcs: BmcConfig) -> Iterator[str]:
+    """One line for each source of names and passwords that gives none; a vault is asked for one node only."""
+    one_of_each = {one.source: one for one in bmcs.entries.values()}
+    for entry in list(one_of_each.values())[:_MAX_SOURCES]:
+        try:
+            entry.secret()
+        except ConfigError as error:
+            yield str(error)
+
+
+def _suspendable(
+    ours: frozenset[str], settings: Mapping[str, str], nodes: Mapping[str, NodeView] | None
+) -> frozenset[str] | None:
+    """Those that Slurm's power saving is not told to leave alone; None where that cannot be read."""
+    excepted: set[str] = set()
+    text = value(settings, "SuspendExcNodes")
+    if text.count("[") != text.count("]"):
+        return None
+    for part in _HOSTLIST_PART.findall(text):
+        # `n[1-8]:2` keeps any two of them up.
+        if ":" not in part:
+            try:
+                excepted.update(hostlist_nodes(part.strip(), "SuspendExcNodes"))
+            except ConfigError:
+                return None
+    partitions = words(settings, "SuspendExcParts")
+    if partitions and nodes is None:
+        return None
+    for name, view in (nodes or {}).items():
+        if any(one.lower() in partitions for one in view.partitions):
+            excepted.add(name)
+    return ours - excepted
 
 
 def _ask(argv: Sequence[str], timeout_s: float) -> str | None:
