@@ -26,9 +26,9 @@ def emit_json(value: object) -> None:
 
 
 def plain(value: object) -> object:
-    """A value as JSON knows it."""
+    """A value as JSON knows it, without what a `repr` hides as well: secrets, and ways to them."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
+        return {item.name: plain(getattr(value, item.name)) for item in fields(value) if item.repr}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):

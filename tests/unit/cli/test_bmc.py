@@ -309,6 +309,15 @@ def test_without_bmcs_each_command_says_where_to_name_them(site: Site) -> None:
         assert "set [bmc] file" in result.output
 
 
+def test_the_configuration_is_shown_without_the_way_to_a_password(racks: Racks) -> None:
+    for words in (["config", "show"], ["config", "show", "--json"]):
+        result = racks.site.run(*words)
+        assert result.exit_code == 0
+        assert f"file {racks.secret}" in result.output
+        assert PASSWORD not in result.output
+        assert "function" not in result.output
+
+
 def test_a_password_that_others_may_read_is_not_used(racks: Racks) -> None:
     racks.on_record(**SERIALS)
     racks.secret.chmod(0o644)
