@@ -7,12 +7,16 @@ What comes of a command, by what came back:
 | 2xx, a Task too | accepted; no evidence of anything, the state is read |
 | 4xx, 503 | refused: it says that it did nothing (404 to a change of Boot: ambiguous, it may be half done) |
 | 405, 501, no such action or value | unsupported |
-| no connection, no login, wrong certificate, another machine, no time left | refused: it was never sent |
-| 500, 502, 504, a time-out or a lost connection after that, nonsense | ambiguous |
+| whatever it was, before the first byte of the command was written | refused: it was never sent |
+| 408, 5xx, a time-out, a lost connection or nonsense after that | ambiguous |
+
+How a Task ends is not waited for: a captured DGX H100 ends one as Exception with status OK, an iLO and an
+iDRAC take it away when it ends (metal-operator#668, iDRAC-Redfish-Scripting#160), and a Task that ended well
+is no evidence either. The state is.
 
 No command is ever sent twice by the client itself: whoever asks again has looked at the state in between.
-The one exception is a session that has ended: 401 says that nothing was done, and sushy logs in and repeats
-it once.
+Two exceptions, both after an answer that says that nothing was done: 401, a session that has ended (it logs
+in and repeats it once), and 412 to a weak ETag (a change of Boot is sent once more with the strong one).
 """
 
 import threading
@@ -33,8 +37,17 @@ from slurm_lifecycle.core.machine import (
 )
 from slurm_lifecycle.plain_text import plain_line
 from slurm_lifecycle.ports import Sent
-from slurm_lifecycle.redfish.connection import Connection, Deadline, Nonsense
-from slurm_lifecycle.redfish.problems import never_sent, problem_of
+from slurm_lifecycle.redfish.connection import Connection, Deadline, Forbidden, Nonsense
+from slurm_lifecycle.redfish.parsing import (
+    boot_fields,
+    boot_override,
+    boot_targets,
+    parameter_values,
+    power_state,
+    settings_path,
+    word,
+)
+from slurm_lifecycle.redfish.problems import problem_of
 from slurm_lifecycle.redfish.profiles import PROFILES, Profile
 from slurm_lifecycle.redfish.settings import BmcSettings, Credentials
 
@@ -44,19 +57,10 @@ _AUTH_REST_S = 300.0
 IDLE_S = 20.0
 # Below this no command is begun any more: its answer could not be waited for.
 _LEAST_S = 5.0
-_LOCK_S = 1.0
-_WORD_LIMIT = 64
-_OTHER_MACHINE = "another machine"
+# How long is waited for somebody who asks this BMC just now. A command goes first: whatever else is under
+# way gives way at its next request, so that one answer is waited for at most.
+_LOCK_S, _COMMAND_LOCK_S = 1.0, 30.0
 _UNSUPPORTED = (405, 501)
-_NOTHING_DONE = range(400, 500)
-
-_POWER = {
-    "On": PowerState.ON,
-    "Off": PowerState.OFF,
-    "PoweringOn": PowerState.POWERING_ON,
-    "PoweringOff": PowerState.POWERING_OFF,
-}
-_FIELDS = ("BootSourceOverrideEnabled", "BootSourceOverrideTarget", "BootSourceOverrideMode")
 
 
 class _Busy(Exception):
@@ -84,51 +88,84 @@ class RedfishBmc:
         self._connection: Connection | None = None
         self._used_at = 0.0
         self._refused: tuple[float, Credentials, str] | None = None
+        self._credentials: Credentials | None = None
+        # Those that wait for their turn or have just got it.
+        self._commands: list[Deadline] = []
 
     # ---- a connection
 
     @contextmanager
-    def connected(self, deadline: Deadline) -> Iterator[Connection]:
+    def connected(self, deadline: Deadline, *, command: bool = False) -> Iterator[Connection]:
         """A connection that is logged in, for one piece of work; it stays open for the next one for a while.
 
+        Args:
+            deadline: for all of it.
+            command: it goes before any other work with this BMC, which ends as busy.
+
         Raises:
-            Exception: whatever went wrong; `problems.problem_of` names it.
+            Exception: whatever went wrong; `problem` names it.
         """
-        if not self._lock.acquire(timeout=max(0.0, min(_LOCK_S, deadline.left_s()))):
-            raise _Busy
-        try:
+        with self._turn(deadline, command=command):
             connection = self._login(deadline)
+            connection.begin(deadline, None if command else self._give_way)
             try:
                 yield connection
-            except sushy.exceptions.HTTPError as error:
-                # An answer: the session is as good as before, unless it is just that which is wrong.
-                if isinstance(error, sushy.exceptions.AccessError):
-                    self._drop()
+            except _Busy:
+                raise
+            except (sushy.exceptions.AccessError, Forbidden) as error:
+                if connection.refuses_login(error):
+                    self._remember(error)
+                self._drop()
+                raise
+            except sushy.exceptions.HTTPError:
+                # An answer: the session is as good as before.
                 raise
             except BaseException:
                 self._drop()
                 raise
             self._used_at = time.monotonic()
+
+    @contextmanager
+    def _turn(self, deadline: Deadline, *, command: bool) -> Iterator[None]:
+        left_s = deadline.left_s() - _LEAST_S if command else deadline.left_s()
+        if command:
+            self._commands.append(deadline)
+        try:
+            if not self._lock.acquire(timeout=max(0.0, min(_COMMAND_LOCK_S if command else _LOCK_S, left_s))):
+                raise _Busy
+        finally:
+            if command:
+                self._commands.remove(deadline)
+        try:
+            yield
         finally:
             self._lock.release()
 
+    def _give_way(self) -> None:
+        if self._commands:
+            raise _Busy
+
     def _login(self, deadline: Deadline) -> Connection:
         if self._connection is not None:
-            self._connection.deadline = deadline
             return self._connection
-        credentials = self.settings.credentials()
+        self._credentials = self.settings.credentials()
         if self._refused is not None:
             until, refused, detail = self._refused
-            if refused == credentials and time.monotonic() < until:
+            if refused == self._credentials and time.monotonic() < until:
                 raise _Rests(detail)
             self._refused = None
         try:
-            self._connection = Connection(self.settings, credentials, deadline)
-        except sushy.exceptions.AccessError as error:
-            detail = problem_of(error, self.settings)[1]
-            self._refused = (time.monotonic() + _AUTH_REST_S, credentials, detail)
+            self._connection = Connection(self.settings, self._credentials, deadline)
+        except (sushy.exceptions.AccessError, Forbidden) as error:
+            self._remember(error)
             raise
         return self._connection
+
+    def _remember(self, error: Exception) -> None:
+        """The login was refused; only other credentials are worth a try for a while."""
+        if self._credentials is not None:
+            until = time.monotonic() + _AUTH_REST_S
+            self._refused = until, self._credentials, self.problem(error)[1]
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
@@ -137,21 +174,28 @@ class RedfishBmc:
 
     def close(self, *, idle_for_s: float = 0.0) -> None:
         """End the session, if nobody used it for so long; not while somebody does."""
-        if self._connection is None or not self._lock.acquire(blocking=False):
+        if not self.is_idle(idle_for_s) or not self._lock.acquire(blocking=False):
             return
         try:
-            if time.monotonic() - self._used_at >= idle_for_s:
+            if self.is_idle(idle_for_s):
                 self._drop()
         finally:
             self._lock.release()
 
+    def is_idle(self, for_s: float) -> bool:
+        """Whether there is a session that nobody used for so long."""
+        return self._connection is not None and time.monotonic() - self._used_at >= for_s
+
     def problem(self, error: BaseException) -> tuple[BmcProblem, str]:
-        """What went wrong in one word and one line."""
+        """What went wrong in one word and one line, without the password, whoever quoted it."""
         if isinstance(error, _Busy):
             return BmcProblem.BUSY, f"BMC of {self.settings.node}: somebody else asks it just now"
         if isinstance(error, _Rests):
             return BmcProblem.AUTH, str(error)
-        return problem_of(error, self.settings)
+        problem, detail = problem_of(error, self.settings)
+        if self._credentials is not None:
+            detail = detail.replace(self._credentials.password, "***")
+        return problem, detail
 
     # ---- reading
 
@@ -161,7 +205,7 @@ class RedfishBmc:
         try:
             with self.connected(deadline) as connection:
                 system = connection.get(self.profile.system)
-                power, serial = _power(system), self._serial(connection, system)
+                power, serial = power_state(system), self._serial(connection, system)
                 if wrong := self._wrong(serial):
                     return MachineReading(
                         node, asked_at, serial=serial, problem=BmcProblem.WRONG_MACHINE, detail=wrong
@@ -171,7 +215,7 @@ class RedfishBmc:
             problem, detail = self.problem(error)
             return MachineReading(node, asked_at, problem=problem, detail=detail)
         progress = system.get("BootProgress")
-        state = _word(progress, "LastState") if isinstance(progress, dict) else ""
+        state = word(progress, "LastState") if isinstance(progress, dict) else ""
         return MachineReading(node, asked_at, power, serial, boot, state)
 
     def _boot(self, connection: Connection, system: Mapping[str, Any]) -> BootOverride | None:
@@ -180,13 +224,13 @@ class RedfishBmc:
             fields = self._owner_of_boot(connection, system)[1].get("Boot")
         except sushy.exceptions.HTTPError:
             return None
-        return _override(fields) if isinstance(fields, dict) else None
+        return boot_override(fields) if isinstance(fields, dict) else None
 
     def _owner_of_boot(
         self, connection: Connection, system: Mapping[str, Any]
     ) -> tuple[str, Mapping[str, Any], str]:
         """Path, content and ETag of the resource that owns Boot."""
-        path = self.profile.settings or _settings_path(system)
+        path = self.profile.settings or settings_path(system)
         if path and path != self.profile.system:
             found, etag = connection.get_with_etag(path)
             if self.profile.settings or "Boot" in found:
@@ -196,7 +240,7 @@ class RedfishBmc:
 
     def _serial(self, connection: Connection, system: Mapping[str, Any]) -> str:
         path = self.profile.serial_at
-        return _word(connection.get(path) if path else system, self.profile.serial_key)
+        return word(connection.get(path) if path else system, self.profile.serial_key)
 
     def _wrong(self, serial: str) -> str:
         """Why this is not the BMC of the machine on record."""
@@ -218,9 +262,9 @@ class RedfishBmc:
         if not self.settings.serial:
             why = f"no serial number of {node} is on record: `slurm-lifecycle bmc record {node}`"
             return Sent(StepOutcome.REFUSED, why)
-        handed_over = False
+        connection: Connection | None = None
         try:
-            with self.connected(deadline) as connection:
+            with self.connected(deadline, command=True) as connection:
                 system = connection.get(self.profile.system)
                 if wrong := self._wrong(self._serial(connection, system)):
                     return Sent(StepOutcome.REFUSED, wrong)
@@ -229,24 +273,13 @@ class RedfishBmc:
                     return make
                 if deadline.left_s() < _LEAST_S:
                     return Sent(StepOutcome.REFUSED, "its BMC is so slow that no time was left to send it")
-                handed_over = True
                 make()
         except Exception as error:
-            return self._came_of(command, error, handed_over)
+            detail = self.problem(error)[1]
+            if connection is None or not connection.in_doubt:
+                return Sent(StepOutcome.REFUSED, detail)
+            return Sent(_came_of(command, error), detail)
         return Sent(StepOutcome.ACCEPTED)
-
-    def _came_of(self, command: MachineCommand, error: Exception, handed_over: bool) -> Sent:
-        detail = self.problem(error)[1]
-        if not handed_over or never_sent(error):
-            return Sent(StepOutcome.REFUSED, detail)
-        status = error.status_code if isinstance(error, sushy.exceptions.HTTPError) else 0
-        if status in _UNSUPPORTED:
-            return Sent(StepOutcome.UNSUPPORTED, detail)
-        # OpenBMC sets one field of Boot after another, and names the first that it does not know.
-        half_done = status == 404 and command in (MachineCommand.BOOT_ONCE, MachineCommand.BOOT_CLEAR)
-        if not half_done and (status in _NOTHING_DONE or status == 503):
-            return Sent(StepOutcome.REFUSED, detail)
-        return Sent(StepOutcome.AMBIGUOUS, detail)
 
     def _request(
         self, command: MachineCommand, connection: Connection, system: Mapping[str, Any]
@@ -259,7 +292,7 @@ class RedfishBmc:
                     StepOutcome.UNSUPPORTED,
                     f"profile {profile.name} has no AC cycle: cut its mains at the PDU or by hand",
                 )
-            if cycle.needs_off and _power(system) is not PowerState.OFF:
+            if cycle.needs_off and power_state(system) is not PowerState.OFF:
                 return Sent(StepOutcome.REFUSED, "its host has to be off for an AC cycle")
             return lambda: connection.post(cycle.path, cycle.body)
         if command in (MachineCommand.BOOT_ONCE, MachineCommand.BOOT_CLEAR):
@@ -267,7 +300,11 @@ class RedfishBmc:
             boot = found.get("Boot")
             if not isinstance(boot, dict):
                 return Sent(StepOutcome.UNSUPPORTED, f"{path} has no Boot")
-            body = {"Boot": self._boot_fields(command, boot)}
+            offers, target = boot_targets(boot), self.profile.boot_target
+            if command is MachineCommand.BOOT_ONCE and offers and target not in offers:
+                detail = f"{path} offers no boot by {target}, but by {' '.join(offers)}"
+                return Sent(StepOutcome.UNSUPPORTED, plain_line(detail))
+            body = {"Boot": boot_fields(self.profile, command, boot)}
             return lambda: connection.patch(path, body, etag)
         wanted = {
             MachineCommand.GRACEFUL_OFF: profile.graceful,
@@ -282,70 +319,32 @@ class RedfishBmc:
             return Sent(StepOutcome.UNSUPPORTED, f"it offers {','.join(sorted(offered))[:120]} only")
         return lambda: connection.post(target, {"ResetType": kind})
 
-    def _boot_fields(self, command: MachineCommand, boot: Mapping[str, Any]) -> dict[str, str]:
-        if command is MachineCommand.BOOT_CLEAR:
-            fields = dict(zip(_FIELDS[:2], ("Disabled", "None"), strict=True))
-        else:
-            fields = dict(zip(_FIELDS[:2], ("Once", self.profile.boot_target), strict=True))
-        mode = boot.get(_FIELDS[2])
-        if _FIELDS[2] not in boot:
-            # An ARM host has none; OpenBMC answers 404 for it after it took the others.
-            return fields
-        if self.profile.mode_only_if_different and (
-            mode == self.profile.boot_mode or command is MachineCommand.BOOT_CLEAR
-        ):
-            return fields
-        return {**fields, _FIELDS[2]: self.profile.boot_mode}
-
     def _reset_action(self, connection: Connection, system: Mapping[str, Any]) -> tuple[str, frozenset[str]]:
         """Where a Reset goes, and its values; none where it does not tell: then the standard's are tried."""
         actions = system.get("Actions")
         reset = actions.get("#ComputerSystem.Reset") if isinstance(actions, dict) else None
-        if not isinstance(reset, dict) or not isinstance(reset.get("target"), str):
-            raise Nonsense(f"{self.profile.system} has no Reset action")
+        target = word(reset, "target", 300) if isinstance(reset, dict) else ""
+        if not isinstance(reset, dict) or not target.startswith(f"{self.profile.system}/"):
+            raise Nonsense(f"{self.profile.system} has no Reset action of its own")
         values = reset.get("ResetType@Redfish.AllowableValues")
         info = reset.get("@Redfish.ActionInfo")
         if not isinstance(values, list) and isinstance(info, str):
             try:
-                values = _parameter_values(connection.get(info))
+                values = parameter_values(connection.get(info))
             except sushy.exceptions.HTTPError:
                 values = []
         known = values if isinstance(values, list) else []
-        return reset["target"], frozenset(one for one in known if isinstance(one, str))
+        return target, frozenset(one for one in known if isinstance(one, str))
 
 
-def _parameter_values(info: Mapping[str, Any]) -> list[Any]:
-    rows = info.get("Parameters")
-    for row in rows if isinstance(rows, list) else []:
-        if isinstance(row, dict) and row.get("Name") == "ResetType":
-            values = row.get("AllowableValues")
-            return values if isinstance(values, list) else []
-    return []
-
-
-def _settings_path(system: Mapping[str, Any]) -> str:
-    settings = system.get("@Redfish.Settings")
-    link = settings.get("SettingsObject") if isinstance(settings, dict) else None
-    path = link.get("@odata.id") if isinstance(link, dict) else None
-    return path if isinstance(path, str) else ""
-
-
-def _power(system: Mapping[str, Any]) -> PowerState:
-    """The power as it says it.
-
-    Raises:
-        Nonsense: in no word at all.
-    """
-    found = system.get("PowerState")
-    if not isinstance(found, str):
-        raise Nonsense(f"its PowerState is {found!r}")
-    return _POWER.get(found, PowerState.UNKNOWN)
-
-
-def _word(resource: Mapping[str, Any], key: str) -> str:
-    found = resource.get(key)
-    return plain_line(found, _WORD_LIMIT) if isinstance(found, str) else ""
-
-
-def _override(fields: Mapping[str, Any]) -> BootOverride:
-    return BootOverride(*(_word(fields, key) for key in _FIELDS))
+def _came_of(command: MachineCommand, error: Exception) -> StepOutcome:
+    """What an error means that came after a command had been handed over."""
+    if not isinstance(error, sushy.exceptions.HTTPError):
+        return StepOutcome.AMBIGUOUS
+    status = error.status_code
+    if status in _UNSUPPORTED:
+        return StepOutcome.UNSUPPORTED
+    # OpenBMC sets one field of Boot after another, and names the first that it does not know.
+    half_done = status == 404 and command in (MachineCommand.BOOT_ONCE, MachineCommand.BOOT_CLEAR)
+    nothing_done = status == 503 or (400 <= status < 500 and status != 408)
+    return StepOutcome.REFUSED if nothing_done and not half_done else StepOutcome.AMBIGUOUS

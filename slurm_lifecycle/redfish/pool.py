@@ -1,13 +1,16 @@
 """The BMCs of a fleet: many asked at once, each by one thread at a time, bounded in time and threads."""
 
 import atexit
+import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from typing import TypeVar
 
 from slurm_lifecycle.core.machine import BmcProblem, MachineCommand, MachineReading, StepOutcome
+from slurm_lifecycle.plain_text import plain_line
 from slurm_lifecycle.ports import Sent
 from slurm_lifecycle.redfish.client import IDLE_S, RedfishBmc
 from slurm_lifecycle.redfish.connection import Deadline
@@ -17,8 +20,12 @@ from slurm_lifecycle.redfish.settings import BmcSettings
 READ_S = 120.0
 # One that was finished this long ago is not news any more.
 _KEPT_S = 60.0
-_REAP_S = 2.0
+# A read that was under way before is waited for no longer than this.
+_JOIN_S = 1.0
+_LOOK_S = 2.0
 _CLOSE_S = 5.0
+_CLOSERS = 8
+_log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
@@ -49,13 +56,20 @@ class BmcPool:
         self._clock = clock
         self._readers = ThreadPoolExecutor(threads, thread_name_prefix="bmc-read")
         self._senders = ThreadPoolExecutor(command_threads, thread_name_prefix="bmc-send")
+        self._closers = ThreadPoolExecutor(_CLOSERS, thread_name_prefix="bmc-close")
         self._lock = threading.Lock()
         self._reads: dict[str, Future[MachineReading]] = {}
-        self._watched: set[Deadline] = set()
+        self._at_work: set[Deadline] = set()
         self._closed = threading.Event()
-        self._reaper = threading.Thread(target=self._reap, name="bmc-reaper", daemon=True)
-        self._reaper.start()
-        atexit.register(self.close)
+        threading.Thread(target=self._close_idle, name="bmc-idle", daemon=True).start()
+        atexit.register(self._close_at_exit)
+        unchecked = sorted(node for node, one in settings.items() if one.insecure)
+        if unchecked:
+            _log.warning(
+                "BMC certificates are not checked (insecure = true) of %d nodes: %s",
+                len(unchecked),
+                plain_line(" ".join(unchecked), 200),
+            )
 
     def bmc(self, node: str) -> RedfishBmc | None:
         """The BMC of a node, None where none is configured."""
@@ -73,8 +87,12 @@ class BmcPool:
         until = time.monotonic() + deadline_s
         found = {node: _unknown(node) for node in nodes if node not in self._bmcs}
         asked = {node: self._read(node) for node in nodes if node in self._bmcs}
-        wait(asked.values(), timeout=max(0.0, until - time.monotonic()))
-        for node, future in asked.items():
+        begun = [future for future, is_new in asked.values() if is_new]
+        wait(begun, timeout=max(0.0, until - time.monotonic()))
+        # One that was under way before has had its time: it delays nobody a second time.
+        joined = [future for future, _ in asked.values()]
+        wait(joined, timeout=max(0.0, min(_JOIN_S, until - time.monotonic())))
+        for node, (future, _) in asked.items():
             if not future.done():
                 detail = f"BMC of {node}: no whole answer within {deadline_s:g} s yet"
                 found[node] = MachineReading(node, self._clock(), problem=BmcProblem.TIMEOUT, detail=detail)
@@ -82,48 +100,47 @@ class BmcPool:
             with self._lock:
                 if self._reads.get(node) is future:
                     del self._reads[node]
-            found[node] = future.result()
+            found[node] = self._ends(node) if future.cancelled() else future.result()
         return found
 
-    def _read(self, node: str) -> "Future[MachineReading]":
+    def _read(self, node: str) -> tuple["Future[MachineReading]", bool]:
         """The read that is under way, or that was finished after its caller had gone; else a new one."""
         with self._lock:
             future = self._reads.get(node)
-            if future is not None and future.done() and self._too_old(future.result()):
+            if future is not None and future.done() and self._too_old(future):
                 future = None
-            if future is None:
-                bmc = self._bmcs[node]
-                future = self._readers.submit(self._bounded, READ_S, bmc.read)
-                self._reads[node] = future
-            return future
+            if future is not None:
+                return future, False
+            future = self._submit(self._readers, READ_S, self._bmcs[node].read)
+            self._reads[node] = future
+            return future, True
 
-    def _too_old(self, reading: MachineReading) -> bool:
-        return self._clock() - reading.asked_at > READ_S + _KEPT_S
+    def _too_old(self, future: "Future[MachineReading]") -> bool:
+        return future.cancelled() or self._clock() - future.result().asked_at > READ_S + _KEPT_S
+
+    def _ends(self, node: str) -> MachineReading:
+        return MachineReading(node, self._clock(), problem=BmcProblem.BUSY, detail="this program ends")
 
     def send(self, commands: Mapping[str, MachineCommand], deadline_s: float) -> Mapping[str, Sent]:
         """Send one command a node, each at most once; none is begun after the deadline."""
-        deadline = time.monotonic() + deadline_s
         found: dict[str, Sent] = {}
         asked: dict[str, Future[Sent]] = {}
         for node, command in commands.items():
             bmc = self._bmcs.get(node)
             if bmc is None:
                 found[node] = Sent(StepOutcome.REFUSED, f"no BMC of {node} is configured")
-            else:
-                asked[node] = self._senders.submit(self._send, bmc, command, deadline)
+                continue
+            asked[node] = self._submit(self._senders, deadline_s, partial(bmc.send, command))
         wait(asked.values(), timeout=deadline_s)
         for node, future in asked.items():
-            if future.done():
+            if future.cancel():
+                detail = "it was never sent: too many at once, or this program ends"
+                found[node] = Sent(StepOutcome.REFUSED, detail)
+            elif future.done():
                 found[node] = future.result()
-            elif future.cancel():
-                found[node] = Sent(StepOutcome.REFUSED, "it was never sent: too many at once")
             else:
                 found[node] = Sent(StepOutcome.AMBIGUOUS, f"no answer within {deadline_s:g} s")
         return found
-
-    def _send(self, bmc: RedfishBmc, command: MachineCommand, until: float) -> Sent:
-        left_s = until - time.monotonic()
-        return self._bounded(left_s, lambda deadline: bmc.send(command, deadline))
 
     # ---- for those who ask for more
 
@@ -138,55 +155,74 @@ class BmcPool:
             deadline_s: for all of it; None for those that were not done by then.
         """
         asked = {
-            node: self._readers.submit(
-                self._bounded, deadline_s, lambda d, one=self._bmcs[node]: work(one, d)
-            )
+            node: self._submit(self._readers, deadline_s, partial(work, self._bmcs[node]))
             for node in nodes
             if node in self._bmcs
         }
         wait(asked.values(), timeout=deadline_s)
-        return {
-            node: future.result() if future.done() else (future.cancel(), None)[1]
-            for node, future in asked.items()
-        }
+        done = {node: future for node, future in asked.items() if not future.cancel() and future.done()}
+        return {node: done[node].result() if node in done else None for node in asked}
 
     # ---- bounds
 
-    def _bounded(self, within_s: float, work: Callable[[Deadline], T]) -> T:
+    def _submit(
+        self, threads: ThreadPoolExecutor, within_s: float, work: Callable[[Deadline], T]
+    ) -> "Future[T]":
+        """In a thread; its time counts from now, not from when it gets one. Cancelled where all is closed."""
         deadline = Deadline(time.monotonic() + within_s)
+        try:
+            return threads.submit(self._bounded, deadline, work)
+        except RuntimeError:
+            refused: Future[T] = Future()
+            refused.cancel()
+            refused.set_running_or_notify_cancel()
+            return refused
+
+    def _bounded(self, deadline: Deadline, work: Callable[[Deadline], T]) -> T:
         with self._lock:
-            self._watched.add(deadline)
+            self._at_work.add(deadline)
         try:
             return work(deadline)
         finally:
             with self._lock:
-                self._watched.discard(deadline)
+                self._at_work.discard(deadline)
 
-    def _reap(self) -> None:
-        """Cut what is over its time, and close sessions that nobody uses."""
-        while not self._closed.wait(_REAP_S):
-            with self._lock:
-                late = [one for one in self._watched if one.left_s() < 0]
-            for deadline in late:
-                deadline.cut()
+    def _close_idle(self) -> None:
+        """Close sessions that nobody uses; those of BMCs that do not answer delay nobody."""
+        while not self._closed.wait(_LOOK_S):
             for bmc in self._bmcs.values():
-                bmc.close(idle_for_s=IDLE_S)
+                if bmc.is_idle(IDLE_S) and not self._closed.is_set():
+                    self._closers.submit(bmc.close, idle_for_s=IDLE_S)
 
     def close(self) -> None:
-        """End every session and thread."""
-        if self._closed.is_set():
+        """End every session and thread; what is under way is cut."""
+        if not self._end():
             return
-        self._closed.set()
-        atexit.unregister(self.close)
+        closing = [self._closers.submit(bmc.close) for bmc in self._bmcs.values() if bmc.is_idle(0.0)]
+        wait(closing, timeout=_CLOSE_S)
+        self._closers.shutdown(wait=False, cancel_futures=True)
+
+    def _close_at_exit(self) -> None:
+        """As the last resort of a program that forgot it: one by one, since no thread begins any more."""
+        until = time.monotonic() + _CLOSE_S
+        if self._end():
+            for bmc in self._bmcs.values():
+                if time.monotonic() < until:
+                    bmc.close()
+
+    def _end(self) -> bool:
+        """Cut what is under way; False where that was done before."""
         with self._lock:
-            left = list(self._watched)
+            if self._closed.is_set():
+                return False
+            self._closed.set()
+            left = list(self._at_work)
+        atexit.unregister(self._close_at_exit)
+        for threads in (self._readers, self._senders):
+            threads.shutdown(wait=False, cancel_futures=True)
         for deadline in left:
             deadline.cut()
-        for executor in (self._readers, self._senders):
-            executor.shutdown(wait=False, cancel_futures=True)
-        closers = ThreadPoolExecutor(8, thread_name_prefix="bmc-close")
-        wait([closers.submit(bmc.close) for bmc in self._bmcs.values()], timeout=_CLOSE_S)
-        closers.shutdown(wait=False, cancel_futures=True)
+        return True
 
 
 def _unknown(node: str) -> MachineReading:

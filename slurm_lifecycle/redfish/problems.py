@@ -1,11 +1,13 @@
 """What went wrong with a BMC, in one word and one line; never about the host behind it."""
 
+import re
+
 import requests
 import sushy.exceptions
 
 from slurm_lifecycle.core.machine import BmcProblem
 from slurm_lifecycle.plain_text import plain_line
-from slurm_lifecycle.redfish.connection import Nonsense
+from slurm_lifecycle.redfish.connection import Forbidden, Nonsense
 from slurm_lifecycle.redfish.settings import BmcSettings, CredentialsError
 
 _LIMIT = 300
@@ -23,10 +25,14 @@ def problem_of(error: BaseException, settings: BmcSettings) -> tuple[BmcProblem,
 
 
 def _chain(error: BaseException | None) -> list[BaseException]:
-    """The error and what it came from, the innermost first: that one tells most."""
+    """The error and what it came from, the outermost first.
+
+    What is further in may be another matter, which this one only came after: a login that timed out, after
+    the 401 of a session that had ended.
+    """
     found: list[BaseException] = []
     while error is not None and len(found) < 10:
-        found.insert(0, error)
+        found.append(error)
         error = error.__cause__ or error.__context__
     return found
 
@@ -47,6 +53,8 @@ def _kind(error: BaseException, settings: BmcSettings) -> tuple[BmcProblem, str]
         if refused:
             return BmcProblem.UNREACHABLE, "cannot be reached: check its address and network"
         return BmcProblem.TIMEOUT, "ended the connection without an answer"
+    if isinstance(error, Forbidden):
+        return BmcProblem.AUTH, f"does not let this account do that ({_said(error)}): give it a role that may"
     if isinstance(error, sushy.exceptions.AccessError):
         return BmcProblem.AUTH, "refuses the name or the password: correct the credentials"
     if isinstance(error, sushy.exceptions.ResourceNotFoundError):
@@ -55,12 +63,17 @@ def _kind(error: BaseException, settings: BmcSettings) -> tuple[BmcProblem, str]
     if isinstance(error, sushy.exceptions.ServerSideError):
         return BmcProblem.BUSY, f"answers {error.status_code}, it may be starting or out of sessions"
     if isinstance(error, sushy.exceptions.HTTPError):
-        return BmcProblem.BUSY, f"refuses with {error.status_code}: {error.detail or error.body or ''}"
+        return BmcProblem.BUSY, f"refuses with {error.status_code}: {_said(error)}"
     return None
 
 
+def _said(error: sushy.exceptions.HTTPError) -> str:
+    return str(error.detail or error.body or "no reason given")[:_LIMIT]
+
+
 def _path(error: sushy.exceptions.HTTPError) -> str:
-    return str(getattr(error, "url", "") or "such resource").split("/redfish", 1)[-1]
+    found = re.search(r"/redfish/[!-~]+", str(error))
+    return found[0] if found else "such resource"
 
 
 def _tls(settings: BmcSettings) -> str:
@@ -69,13 +82,3 @@ def _tls(settings: BmcSettings) -> str:
     if settings.ca_file:
         return f"shows a certificate that is not by an authority in {settings.ca_file}, or for another name"
     return "shows a certificate that no authority of this host knows: set ca_file or fingerprint"
-
-
-def never_sent(error: BaseException) -> bool:
-    """Whether a request surely never reached the BMC: no connection, no time, no login."""
-    for one in _chain(error):
-        if isinstance(one, requests.exceptions.SSLError | requests.exceptions.ConnectTimeout):
-            return True
-        if isinstance(one, requests.exceptions.ConnectionError) and "NewConnectionError" in repr(one):
-            return True
-    return False
