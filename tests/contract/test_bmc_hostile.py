@@ -33,6 +33,7 @@ from tests.contract.bmc_raw import (
 )
 from tests.contract.bmc_rig import NODE, credentials, simulated
 
+_NOT_ITS_OWN = "169.254.3.1"
 FORCE, ONCE, CLEAR = MachineCommand.FORCE_OFF, MachineCommand.BOOT_ONCE, MachineCommand.BOOT_CLEAR
 ACCEPTED, REFUSED = StepOutcome.ACCEPTED, StepOutcome.REFUSED
 AMBIGUOUS, UNSUPPORTED = StepOutcome.AMBIGUOUS, StepOutcome.UNSUPPORTED
@@ -187,7 +188,7 @@ def test_a_password_that_a_bmc_quotes_is_not_shown(certificate: Certificate) -> 
 
 def test_a_session_is_ended_at_the_bmc_wherever_that_says_it_is(certificate: Certificate) -> None:
     """BMCs name themselves by an address of their own network; the token is sent nowhere else."""
-    place = f"https://169.254.3.1{SESSIONS}/7"
+    place = f"https://{_NOT_ITS_OWN}{SESSIONS}/7"
 
     def odd(asked: Asked) -> bytes | None:
         login = (asked.method, asked.path) == ("POST", SESSIONS)
@@ -311,7 +312,7 @@ def test_a_get_follows_its_bmc_to_a_slash(certificate: Certificate) -> None:
         assert desk.read().problem is BmcProblem.NONE
 
 
-@pytest.mark.parametrize("place", ["https://127.0.0.2:1/redfish/v1/", "http://127.0.0.1/x", SYSTEM])
+@pytest.mark.parametrize("place", [f"https://{_NOT_ITS_OWN}/redfish/v1/", "http://127.0.0.1/x", SYSTEM])
 def test_a_bmc_leads_its_client_nowhere_else_and_not_in_circles(certificate: Certificate, place: str) -> None:
     def odd(asked: Asked) -> bytes | None:
         return answer(302, {"x": "y" * 100}, Location=place) if asked.path == SYSTEM else None
