@@ -72,7 +72,11 @@ class _Rests(Exception):
 
 
 class RedfishBmc:
-    """The BMC of one node; used by one thread at a time, whoever else comes waits a moment or is told so."""
+    """The BMC of one node; used by one thread at a time, whoever else comes waits a moment or is told so.
+
+    Attributes:
+        silent: what was asked last got no answer.
+    """
 
     def __init__(self, settings: BmcSettings, *, clock: Callable[[], float] = time.time) -> None:
         """Nothing is asked yet.
@@ -87,6 +91,7 @@ class RedfishBmc:
         self._lock = threading.Lock()
         self._connection: Connection | None = None
         self._used_at = 0.0
+        self.silent = False
         self._refused: tuple[float, Credentials, str] | None = None
         self._credentials: Credentials | None = None
         # Those that wait for their turn or have just got it.
@@ -106,8 +111,9 @@ class RedfishBmc:
             Exception: whatever went wrong; `problem` names it.
         """
         with self._turn(deadline, command=command):
-            connection = self._login(deadline)
-            connection.begin(deadline, None if command else self._give_way)
+            self.silent = True
+            connection = self._login(deadline, keep=not command)
+            connection.begin(deadline, None if command else self._give_way, keep=not command)
             try:
                 yield connection
             except _Busy:
@@ -119,11 +125,16 @@ class RedfishBmc:
                 raise
             except sushy.exceptions.HTTPError:
                 # An answer: the session is as good as before.
+                self.silent = False
                 raise
             except BaseException:
                 self._drop()
                 raise
-            self._used_at = time.monotonic()
+            else:
+                self.silent = False
+            finally:
+                connection.end()
+                self._used_at = time.monotonic()
 
     @contextmanager
     def _turn(self, deadline: Deadline, *, command: bool) -> Iterator[None]:
@@ -145,7 +156,7 @@ class RedfishBmc:
         if self._commands:
             raise _Busy
 
-    def _login(self, deadline: Deadline) -> Connection:
+    def _login(self, deadline: Deadline, *, keep: bool) -> Connection:
         if self._connection is not None:
             return self._connection
         self._credentials = self.settings.credentials()
@@ -155,7 +166,7 @@ class RedfishBmc:
                 raise _Rests(detail)
             self._refused = None
         try:
-            self._connection = Connection(self.settings, self._credentials, deadline)
+            self._connection = Connection(self.settings, self._credentials, deadline, keep=keep)
         except (sushy.exceptions.AccessError, Forbidden) as error:
             self._remember(error)
             raise

@@ -32,8 +32,9 @@ T = TypeVar("T")
 class BmcPool:
     """Implements `ports.Bmc`.
 
-    Reads and commands have threads of their own, so that BMCs that hang never delay a command. A read that
-    takes longer than its caller waits goes on, and is delivered by the next call for its node.
+    Commands, reads, and what `run` does have threads of their own, so that BMCs that hang never delay a
+    command, and a round over the whole fleet delays no power cycle. A read that takes longer than its caller
+    waits goes on, and is delivered by the next call for its node.
     """
 
     def __init__(
@@ -48,13 +49,14 @@ class BmcPool:
 
         Args:
             settings: by node.
-            threads: how many BMCs are read at once.
-            command_threads: how many are sent something at once.
+            threads: how many BMCs `run` asks at once.
+            command_threads: how many are read at once, and how many are sent something.
             clock: wall time, for readings.
         """
         self._bmcs = {node: RedfishBmc(one, clock=clock) for node, one in settings.items()}
         self._clock = clock
-        self._readers = ThreadPoolExecutor(threads, thread_name_prefix="bmc-read")
+        self._workers = ThreadPoolExecutor(threads, thread_name_prefix="bmc-work")
+        self._readers = ThreadPoolExecutor(command_threads, thread_name_prefix="bmc-read")
         self._senders = ThreadPoolExecutor(command_threads, thread_name_prefix="bmc-send")
         self._closers = ThreadPoolExecutor(_CLOSERS, thread_name_prefix="bmc-close")
         self._lock = threading.Lock()
@@ -147,7 +149,7 @@ class BmcPool:
     def run(
         self, nodes: Collection[str], work: Callable[[RedfishBmc, Deadline], T], deadline_s: float
     ) -> dict[str, T | None]:
-        """Do a piece of work with each BMC, in the readers' threads.
+        """Do a piece of work with each BMC; those that gave no answer the last time come last.
 
         Args:
             nodes: which.
@@ -155,13 +157,15 @@ class BmcPool:
             deadline_s: for all of it; None for those that were not done by then.
         """
         asked = {
-            node: self._submit(self._readers, deadline_s, partial(work, self._bmcs[node]))
-            for node in nodes
-            if node in self._bmcs
+            node: self._submit(self._workers, deadline_s, partial(work, self._bmcs[node]))
+            for node in sorted((one for one in nodes if one in self._bmcs), key=self._is_silent)
         }
         wait(asked.values(), timeout=deadline_s)
         done = {node: future for node, future in asked.items() if not future.cancel() and future.done()}
         return {node: done[node].result() if node in done else None for node in asked}
+
+    def _is_silent(self, node: str) -> bool:
+        return self._bmcs[node].silent
 
     # ---- bounds
 
@@ -218,7 +222,7 @@ class BmcPool:
             self._closed.set()
             left = list(self._at_work)
         atexit.unregister(self._close_at_exit)
-        for threads in (self._readers, self._senders):
+        for threads in (self._workers, self._readers, self._senders):
             threads.shutdown(wait=False, cancel_futures=True)
         for deadline in left:
             deadline.cut()

@@ -424,6 +424,40 @@ def test_a_bmc_that_hangs_holds_one_reader_and_delays_later_reads_little(
         assert threading.active_count() <= before
 
 
+def test_a_round_over_the_fleet_delays_no_read_and_asks_the_silent_last(
+    host: BmcHost, certificate: Certificate
+) -> None:
+    with simulated(host, certificate, "generic") as first, simulated(host, certificate, "generic") as second:
+        assert first.simulator is not None
+        first.simulator.inject("hang")
+        pool = BmcPool({"a-hangs": first.settings, "b": second.settings}, threads=1, command_threads=1)
+        order: list[str] = []
+
+        def work(bmc: RedfishBmc, deadline: Deadline) -> BmcProblem:
+            order.append(bmc.settings.address)
+            return bmc.read(deadline).problem
+
+        pool.run(pool.nodes, work, 20.0)
+        order.clear()
+        round_ = threading.Thread(target=pool.run, args=(pool.nodes, work, 20.0))
+        round_.start()
+        assert until(lambda: first.settings.address in order)
+        assert pool.read(["b"], 5.0)["b"].problem is BmcProblem.NONE
+        round_.join()
+        pool.close()
+        assert order == [second.settings.address, first.settings.address]
+
+
+def test_one_connection_serves_a_piece_of_work_and_a_command_has_its_own(certificate: Certificate) -> None:
+    """A handshake is most of what a GET costs; a command over one that is being closed is in doubt."""
+    with raw_desk(certificate) as (desk, bmc):
+        assert desk.read().problem is BmcProblem.NONE
+        assert {one.headers["connection"] for one in bmc.asked} == {"keep-alive"}
+        bmc.asked.clear()
+        assert desk.send(FORCE).outcome is ACCEPTED
+        assert {one.headers["connection"] for one in bmc.asked} == {"close"}
+
+
 def test_a_pool_that_was_closed_answers_and_asks_nobody(host: BmcHost, certificate: Certificate) -> None:
     with simulated(host, certificate, "generic") as desk:
         assert desk.simulator is not None

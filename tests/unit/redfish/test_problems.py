@@ -9,8 +9,9 @@ from slurm_lifecycle.redfish.connection import Forbidden, Nonsense
 from slurm_lifecycle.redfish.problems import problem_of
 from slurm_lifecycle.redfish.settings import BmcSettings, Credentials, CredentialsError
 
+ADDRESS = "https://127.0.0.1:9"
 SETTINGS = BmcSettings(
-    "n7", "https://127.0.0.1:9", "dell", lambda: Credentials("admin", "hunter2"), ca_file="/etc/bmc-ca.pem"
+    "n7", ADDRESS, "dell", lambda: Credentials("admin", "hunter2"), ca_file="/etc/bmc-ca.pem"
 )
 
 
