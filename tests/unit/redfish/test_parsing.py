@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slurm_lifecycle.core.machine import BootOverride, MachineCommand, PowerState
@@ -23,7 +23,7 @@ ENABLED, TARGET, MODE = (f"BootSourceOverride{one}" for one in ("Enabled", "Targ
 ONCE, CLEAR = MachineCommand.BOOT_ONCE, MachineCommand.BOOT_CLEAR
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=200),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=80),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=20), inner, max_size=4),
     max_leaves=10,
 )
@@ -31,9 +31,11 @@ keys = st.sampled_from(
     ["PowerState", "Boot", ENABLED, TARGET, MODE, "@Redfish.Settings", "SettingsObject", "@odata.id",
      "Parameters", "Name", "AllowableValues", f"{TARGET}@Redfish.AllowableValues"]
 )  # fmt: skip
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 resources = st.dictionaries(keys, json_values, max_size=6)
 
 
+@patient
 @given(resources)
 def test_whatever_it_says_is_read_or_named_nonsense(resource: dict[str, Any]) -> None:
     if isinstance(resource.get("PowerState"), str):
@@ -50,6 +52,7 @@ def test_whatever_it_says_is_read_or_named_nonsense(resource: dict[str, Any]) ->
     assert all(isinstance(one, str) for one in boot_targets(resource))
 
 
+@patient
 @given(resources, st.sampled_from(sorted(PROFILES)), st.sampled_from([ONCE, CLEAR]))
 def test_what_is_written_is_text_and_says_whether_it_is_enabled(
     boot: dict[str, Any], profile: str, command: MachineCommand
