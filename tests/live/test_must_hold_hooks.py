@@ -116,8 +116,9 @@ def test_hung_health_check_runs_once_and_ends_itself(hung_chain: Node) -> None:
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
-        alive = hung_chain.run(["pgrep", "-c", "-f", "[h]ung.sh"]).stdout.strip()
-        most = max(most, int(alive or 0))
+        # A command that it starts bears its name for a moment: what two looks see counts.
+        looks = [hung_chain.run(["pgrep", "-c", "-f", "[h]ung.sh"]).stdout.strip() for _ in range(2)]
+        most = max(most, min(int(alive or 0) for alive in looks))
         time.sleep(0.2)
     for thread in threads:
         thread.join()
