@@ -134,7 +134,7 @@ class DemoCluster:
     # ---- life
 
     def __enter__(self) -> DemoCluster:
-        if self.sandbox.root.exists() and self.sandbox.is_up():
+        if _runs(self.sandbox):
             name = self.sandbox.settings.name
             raise SandboxError(
                 f"a sandbox {name!r} runs already: `slurm-lifecycle sandbox down --name {name}`, or --name"
@@ -339,6 +339,14 @@ class DemoCluster:
         self._answers.clear()
         shown = self.read("node", "show", node, "--json") or {}
         return list(shown.get("incidents", [])), list(shown.get("findings", []))
+
+
+def _runs(sandbox: Sandbox) -> bool:
+    """Whether there is one in the same place, with whatever settings it was made."""
+    try:
+        return Sandbox.open(sandbox.settings.name, sandbox.root).is_up()
+    except SandboxError:
+        return False
 
 
 def _stop(child: subprocess.Popen[bytes]) -> None:
