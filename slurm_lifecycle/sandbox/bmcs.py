@@ -128,13 +128,18 @@ class Bmc:
         """From now on a part is `OK`, `Warning`, `Critical` or `Absent`."""
         self.ask("set_health", part=part, health=health)
 
+    def end_sessions(self) -> None:
+        """As if their time were over: a client that was killed leaves its own open."""
+        self.ask("end_sessions")
+
     def describe(self) -> dict[str, Any]:
         """Power and boot override as it tells them, and its faults."""
         return self.ask("status")
 
     def requests(self) -> list[dict[str, Any]]:
         """What it was asked to change so far, oldest first, and what came of each."""
-        return list(self.ask("requests")["requests"])
+        lines = self._layout.bmc_log.read_text(encoding="utf-8").splitlines()
+        return [one for one in map(json.loads, lines) if one["node"] == self.node]
 
     def resets(self) -> list[str]:
         """Values of ResetType that took effect so far, in order."""

@@ -52,6 +52,8 @@ def slurm(machines: Sandbox) -> Iterator[Slurm]:
     def well() -> None:
         for name in machines.settings.node_names():
             machines.bmc(name).clear()
+            # Each daemon that is killed here leaves one, and a BMC has few.
+            machines.bmc(name).end_sessions()
         clean(machines, slurm)
 
     well()
@@ -66,7 +68,10 @@ class Bench:
         self.sandbox = sandbox
         self.slurm = slurm
         self.bmc = sandbox.bmc(NODE)
+        self.node = sandbox.node(NODE)
         self._before = len(self.bmc.resets())
+        self._asked_before = 0
+        self._asked_before = len(self.asked())
         self._boots = slurm.boots(NODE)
         folder.mkdir(exist_ok=True)
         (folder / "bmc.toml").write_text(bmcs.bmc_toml(sandbox.layout))
@@ -84,6 +89,11 @@ class Bench:
     def resets(self) -> list[str]:
         """What the BMC did since."""
         return self.bmc.resets()[self._before :]
+
+    def asked(self) -> list[str]:
+        """What the BMC was asked for, also where it refused."""
+        sent = [one["body"] for one in self.bmc.requests() if one["path"].endswith("/ComputerSystem.Reset")]
+        return [str(body["ResetType"]) for body in sent[self._asked_before :]]
 
     def boots(self) -> int:
         """How often the machine booted since."""
@@ -109,14 +119,17 @@ def _reached(bench: Bench, moment: str) -> bool:
     return moment in bench.resets()
 
 
-@pytest.mark.parametrize("moment", ["GracefulShutdown", "ForceOff", "off"])
+@pytest.mark.parametrize("moment", ["GracefulShutdown", "ForceOff", "off", "On"])
 def test_a_daemon_killed_in_a_power_cycle_is_followed_by_one_that_ends_it(bench: Bench, moment: str) -> None:
     with acting(bench.slurm, bench.folder, **bench.settings) as daemon:
+        bench.fail()
+        before = {"ForceOff": "GracefulShutdown", "On": "ForceOff"}.get(moment)
+        if before is not None:
+            wait_until(lambda: before in bench.resets(), f"{before}: {daemon.log}")
         if moment != "off":
             # It dies over the very request: whether that was sent stands nowhere.
             bench.bmc.inject("timeout-after-accept", path="ComputerSystem.Reset")
-        bench.fail()
-        wait_until(lambda: _reached(bench, moment), f"{moment}: {daemon.text()[-2000:]}")
+        wait_until(lambda: _reached(bench, moment), f"{moment}: {daemon.log}")
         daemon.kill()
         bench.bmc.clear()
         daemon.start()
@@ -131,13 +144,25 @@ def test_a_persons_drain_in_the_middle_leaves_the_machine_on_and_theirs(bench: B
     with acting(bench.slurm, bench.folder, **bench.settings) as daemon:
         bench.bmc.inject("conflict-409", seconds=8)
         bench.fail()
-        wait_until(lambda: bench.power() == "off", f"off: {daemon.text()[-2000:]}")
+        wait_until(lambda: bench.power() == "off", f"off: {daemon.log}")
         bench.slurm.drain(NODE, reason)
-        wait_until(lambda: bench.power() == "on", f"on again: {daemon.text()[-2000:]}")
+        wait_until(lambda: bench.power() == "on", f"on again: {daemon.log}")
         wait_until(lambda: bench.boots() == 1, "it boots")
         stays(lambda: bench.slurm.node(NODE).reason == reason, "the person's reason", 6.0)
     assert bench.resets() == ["GracefulShutdown", "ForceOff", "On"]
     assert "DRAIN" in bench.slurm.node(NODE).state
+
+
+def test_a_bmc_that_says_off_of_a_machine_that_is_on_is_not_believed(bench: Bench) -> None:
+    boot = bench.slurm.machine(NODE)["boot_id"]
+    with acting(bench.slurm, bench.folder, **bench.settings) as daemon:
+        bench.bmc.inject("power-says", state="Off")
+        bench.fail()
+        # Its BMC refuses that, since the machine is on.
+        wait_until(lambda: "On" in bench.asked(), f"On: {daemon.log}")
+        stays(lambda: "DRAIN" in bench.slurm.node(NODE).state, "never returned without a boot", 12.0)
+    assert bench.slurm.machine(NODE)["boot_id"] == boot
+    assert "ForceOff" not in bench.resets()
 
 
 @pytest.mark.parametrize("fault", ["wrong-serial", "no-serial"])
@@ -146,5 +171,29 @@ def test_another_machines_bmc_is_sent_nothing(bench: Bench, fault: str) -> None:
         bench.bmc.inject(fault)
         bench.fail()
         wait_until(lambda: "DRAIN" in bench.slurm.node(NODE).state, "the drain")
-        stays(lambda: bench.resets() == [], f"nothing is sent: {daemon.text()[-2000:]}", 15.0)
+        stays(lambda: bench.resets() == [], f"nothing is sent: {daemon.log}", 15.0)
     assert bench.boots() == 0
+
+
+def test_a_node_with_a_job_is_not_switched_off(bench: Bench) -> None:
+    job = bench.slurm.start_job(NODE, "--no-requeue")
+    with acting(bench.slurm, bench.folder, **bench.settings) as daemon:
+        bench.fail()
+        wait_until(lambda: "DRAIN" in bench.slurm.node(NODE).state, "the drain")
+        stays(lambda: bench.slurm.job(job)["state"] == "RUNNING", "its job runs on", 12.0)
+        assert bench.resets() == []
+        bench.slurm.run("scancel", job)
+        returned(bench.slurm, daemon, NODE)
+    assert bench.resets() == ["GracefulShutdown", "ForceOff", "On"]
+
+
+def test_a_boot_that_hangs_is_cured_by_the_power_cycle(bench: Bench) -> None:
+    policy = {**_POLICY, "paths": {"reboot": [{"rung": "power", "deadline": "200s"}]}}
+    settings = {**bench.settings, "policy": policy}
+    with acting(bench.slurm, bench.folder, **settings) as daemon:
+        bench.sandbox.inject(NODE, "boot-hang")
+        bench.sandbox.inject(NODE, "xid", code=79, gpu=3, clears="power")
+        bench.node.reboot()
+        wait_until(lambda: bench.power() == "hung", "the boot hangs")
+        returned(bench.slurm, daemon, NODE)
+    assert bench.resets() == ["GracefulShutdown", "ForceOff", "On"]

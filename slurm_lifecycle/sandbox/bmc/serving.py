@@ -28,8 +28,6 @@ from slurm_lifecycle.sandbox.settings import Layout
 
 _CLIENT_TIMEOUT_S = 5.0
 _CHANGES = ("POST", "PATCH", "DELETE")
-# An answer must fit into one message of the control socket.
-_SHOWN = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +90,7 @@ def _event(seen: Seen) -> dict[str, Any]:
 
 
 class Commands:
-    """What can be told through the control socket: `status`, `requests`, `inject`, `clear` and so on."""
+    """What can be told through the control socket: `status`, `inject`, `clear` and so on."""
 
     def __init__(self, host: BmcHost, bmcs: dict[str, NodeBmc]) -> None:
         """Of all BMCs."""
@@ -104,10 +102,10 @@ class Commands:
         bmc = self._bmcs.get(str(message.get("node")))
         commands: dict[str, Callable[[NodeBmc, dict[str, Any]], dict[str, Any] | None]] = {
             "status": lambda one, _: _status(one),
-            "requests": lambda one, _: _requests(one),
             "inject": lambda one, told: one.inject(str(told["fault"]), **dict(told["parameters"])),
             "clear": lambda one, told: one.clear(str(told.get("fault", ""))),
             "set_health": lambda one, told: one.set_health(str(told["part"]), str(told["health"])),
+            "end_sessions": lambda one, _: one.sessions.open.clear(),
             "log_event": lambda one, told: one.log_event(str(told["severity"]), str(told["message"])),
         }
         command = commands.get(str(message.get("command")))
@@ -123,11 +121,6 @@ class Commands:
 
 def _status(bmc: NodeBmc) -> dict[str, Any]:
     return {"power": bmc.power.state(), "boot": bmc.power.shown(), "faults": bmc.faults.names()}
-
-
-def _requests(bmc: NodeBmc) -> dict[str, Any]:
-    changes = [_event(one) for one in bmc.requests if _changes(one)]
-    return {"requests": changes[-_SHOWN:], "reads": sum(1 for one in bmc.requests if one.method == "GET")}
 
 
 def serve(file: Path) -> int:
