@@ -203,7 +203,7 @@ def reimage_hook(name: str, root: Path | None, step: str) -> None:
 def demo(name: str, as_json: bool, only: tuple[str, ...], keep: bool) -> None:
     """Faults found, drained, repaired, checked and returned on a real Slurm, judged from outside.
 
-    Plays ten scenarios with the real daemon on ten emulated nodes, two of them with BMCs that it knows. An
+    Plays 11 scenarios with the real daemon on 11 emulated nodes, three of them with BMCs that it knows. An
     observer that shares no code with the suite watches Slurm and the machines, and decides. Exit 0 only when
     every scenario ended as it must.
     """

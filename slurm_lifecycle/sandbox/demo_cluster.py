@@ -19,7 +19,7 @@ from slurm_lifecycle.sandbox.scenarios_machine import BMC_NODES
 from slurm_lifecycle.sandbox.scenarios_record import Record
 from slurm_lifecycle.sandbox.settings import SandboxError
 
-NODES = 10
+NODES = 11
 ADOPT_AFTER_S = 5.0
 BREAKER_WINDOW_S = 35.0
 _COMMAND_TIMEOUT_S = 60.0
@@ -27,7 +27,7 @@ _STOP_S = 15.0
 # An answer of the suite is not asked for again within this time: each question starts a Python.
 _READ_AGAIN_S = 1.0
 # Jobs stay away from nodes that a scenario needs idle: n1 has a job of its own, the others none.
-_KEPT_FREE = "n1,n2,n6,n8,n9,n10"
+_KEPT_FREE = "n1,n2,n6,n8,n9,n10,n11"
 _JOBS = (
     (6, ("--nodes=1", "--gres=gpu:2", "--cpus-per-task=2")),
     (9, ("--nodes=2", "--gres=gpu:1", "--cpus-per-task=1")),
@@ -41,11 +41,11 @@ _CLI = (sys.executable, "-c", "from slurm_lifecycle.cli.main import main; main()
 # Every figure that differs from a site's is a short time or a small number; decisions are the same.
 _POLICY = f"""\
 [budget]
-max_out = 8
+max_out = 9
 max_working = 8
 [breaker]
 window = "{BREAKER_WINDOW_S:g}s"
-least = 5
+least = 6
 [adopt]
 after = "{ADOPT_AFTER_S:g}s"
 [deadlines]
@@ -267,6 +267,10 @@ class DemoCluster:
     def image(self, node: str) -> str:
         """The image that a node runs."""
         return str(self.sandbox.node(node).describe()["image"])
+
+    def replace_gpu(self, node: str, gpu: int) -> None:
+        """A technician puts a new GPU into a node: off, another serial number, on."""
+        self.sandbox.node(node).replace_gpu(gpu)
 
     def bmc(self, node: str) -> bmcs.Bmc:
         """The node's BMC."""

@@ -89,6 +89,7 @@ class MachineChange:
         alive: the first process of the node runs.
         marker_op, marker_image: what the image on its disk says of itself.
         staged_op: what the install server has for it.
+        gpus: serial numbers of the GPUs that are in it, in order of their slots.
     """
 
     at: float
@@ -98,6 +99,7 @@ class MachineChange:
     marker_op: str = ""
     marker_image: str = ""
     staged_op: str = ""
+    gpus: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +223,16 @@ def look_at_machine(folder: Path, at: float) -> MachineChange | None:
         str(marker.get("op_id", "")),
         str(marker.get("image", "")),
         str(staged.get("op_id", "")),
+        _gpu_serials(folder / "link" / "nvml.state"),
     )
+
+
+def _gpu_serials(path: Path) -> tuple[str, ...]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError:
+        return ()
+    return tuple(re.findall(r"^gpu\.\d+\.serial=(\S+)$", text, re.M))
 
 
 def _read_object(path: Path) -> dict[str, Any]:

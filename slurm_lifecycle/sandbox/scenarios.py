@@ -17,7 +17,7 @@ from slurm_lifecycle.sandbox.scenarios_record import Record
 from slurm_lifecycle.sandbox.scenarios_world import Play, Run, Scenario, Wait, World
 
 ADMIN_REASON = "maintenance: fan swap, ticket 4711 [ask Kim] = do NOT touch"
-MISMATCH_NODES = ("n6", "n1", "n3", "n5", "n7")
+MISMATCH_NODES = ("n6", "n1", "n3", "n11", "n5", "n7")
 # A return counts when it lasts; a node to be left alone is watched for as long as others need to drain.
 _STAYS_S = 3.0
 _WATCH_S = 12.0
@@ -53,17 +53,10 @@ def _remap_failure(run: Run) -> Play:
     run.mark("injected")
     world.inject(run.node, "remap-failure", gpu=gpu)
     yield Wait(lambda: run.seen("DRAIN", reason="slc:"), 20, "the drain")
-    yield Wait(lambda: _ticket(run) != "", 30, "the ticket")
+    yield Wait(lambda: run.ticket() != "", 30, "the ticket")
     yield Wait(lambda: run.step() == "awaiting_person", 15, "the hand-over to a person")
     yield run.stays(_STAYS_S, "that it stays drained")
-    run.text["ticket"] = _ticket(run)
-
-
-def _ticket(run: Run) -> str:
-    for path in run.world.tickets():
-        if path.name.startswith(f"{run.node}."):
-            return path.read_text(encoding="utf-8", errors="replace")
-    return ""
+    run.text["ticket"] = run.ticket()
 
 
 def _driver_mismatch(run: Run) -> Play:
@@ -132,7 +125,7 @@ def _breaker(run: Run) -> Play:
     world = run.world
     first, *others = run.scenario.nodes
     run.mark("injected")
-    # The first one is cured by its reboot. While it is under repair the bad package reaches four more; their
+    # The first one is cured by its reboot. While it is under repair the bad package reaches five more; their
     # agents need about as long to be sure of it as the reboot takes.
     world.inject(first, "driver-mismatch", clears="reboot")
     yield Wait(lambda: world.record.fenced_at(first, world.now(), FENCE), 40, f"{first} under repair")
@@ -220,7 +213,7 @@ SCENARIOS = (
         "breaker",
         MISMATCH_NODES,
         3,
-        "five at once: trips, starts nothing new, finishes and returns the first; a person lifts and resets",
+        "six at once: trips, starts nothing new, finishes and returns the first; a person lifts and resets",
         _breaker,
         _judge_breaker,
     ),

@@ -198,7 +198,7 @@ def breaker(record: Record, nodes: Sequence[str], facts: Facts) -> Judgement:
 
     Args:
         record: what was seen.
-        nodes: the five; the first one's repair was under way when the others failed.
+        nodes: all of them; the first one's repair was under way when the others failed.
         facts: `tripped`, `lifted`, `reset` in `at`.
     """
     case = Case(record, nodes[0], facts)

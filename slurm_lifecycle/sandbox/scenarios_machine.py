@@ -1,4 +1,4 @@
-"""Scenarios that reach a node's machine through its BMC."""
+"""Scenarios that reach a node's machine: through its BMC, or by a technician's hands."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from slurm_lifecycle.sandbox import scenarios_machine_judge as judge
 from slurm_lifecycle.sandbox.scenarios_world import Play, Run, Scenario, Wait
 
 # Nodes with a BMC that the daemon knows; the first eight have none.
-BMC_NODES = ("n9", "n10")
+BMC_NODES = ("n9", "n10", "n11")
 # Nothing is wrong with these while the scenarios here play.
-_BYSTANDERS = "n1 n2 n3 n5 n7"
+_BYSTANDERS = "n1 n2 n3 n5 n7 n11"
 _STAYS_S = 3.0
 # `On` is refused for so long after off, as iDRAC10 does (LP#2162995).
 _REFUSES_ON_S = 4
@@ -50,6 +50,24 @@ def _reimage_pxe(run: Run) -> Play:
     run.text["override"] = str(world.bmc(run.node).describe()["boot"]["BootSourceOverrideEnabled"])
 
 
+def _rma_return(run: Run) -> Play:
+    world, gpu = run.world, 6
+    run.text["gpu"] = str(gpu)
+    run.mark("injected")
+    world.inject(run.node, "remap-failure", gpu=gpu)
+    yield Wait(lambda: run.seen("DRAIN", reason="slc:"), 20, "the drain")
+    yield Wait(lambda: run.ticket() != "", 30, "the ticket")
+    run.text["ticket"] = run.ticket()
+    yield Wait(lambda: run.step() == "awaiting_person", 15, "the hand-over to a person")
+    run.mark("replaced")
+    world.replace_gpu(run.node, gpu)
+    yield Wait(lambda: " ok " in world.record.now(run.node).extra, 40, "the node with its new GPU")
+    run.mark("closed")
+    run.text["close"] = world.suite("rma", "close", run.node)
+    yield Wait(run.free, 60, "checks and return")
+    yield run.stays(_STAYS_S, "that it stays in service")
+
+
 MACHINE_SCENARIOS = (
     Scenario(
         "power-cycle",
@@ -66,5 +84,13 @@ MACHINE_SCENARIOS = (
         "reboot does not cure, so one boot from the network through its BMC: marker of that operation, back",
         _reimage_pxe,
         judge.reimage_pxe,
+    ),
+    Scenario(
+        "rma-return",
+        ("n11",),
+        1,
+        "ticket names the broken GPU; a person replaces it and says so; checks, back, another serial number",
+        _rma_return,
+        judge.rma_return,
     ),
 )

@@ -1,4 +1,4 @@
-"""What must have happened in the scenarios that reach a node's machine through its BMC.
+"""What must have happened in the scenarios that reach a node's machine.
 
 Judged by the machine itself (power, its first process, what is on its disk) and by what its BMC was asked.
 """
@@ -74,6 +74,41 @@ def reimage_pxe(record: Record, node: str, facts: Facts) -> Judgement:
     case.rebooted(1, 2)
     case.claimed(code="DRIVER_MISMATCH", outcome="returned", cured_by="reimage")
     _others_untouched(case)
+    return say
+
+
+def rma_return(record: Record, node: str, facts: Facts) -> Judgement:
+    """A ticket for a broken GPU, a person who replaces it and says so, and a node that is checked first."""
+    case = Case(record, node, facts)
+    say, slot = case.say, int(facts.text.get("gpu", "0"))
+    drained = case.drained_by_us("slc:REMAP_FAILURE gpu")
+    story = record.machine(node, facts.began, facts.ended)
+    before, after = (story[0].gpus, story[-1].gpus) if story else ((), ())
+    changed = [i for i, (old, new) in enumerate(zip(before, after, strict=False)) if old != new]
+    say.expect(
+        changed == [slot] and len(before) == len(after),
+        f"GPU {slot} is another one than before, the others are the same",
+        f"GPUs that changed: {changed}",
+    )
+    old = before[slot] if slot < len(before) else "?"
+    missing = [word for word in (node, old, "REMAP_FAILURE") if word not in facts.text.get("ticket", "")]
+    say.expect(
+        not missing, f"the ticket names the broken one, {old}", f"the ticket lacks {' '.join(missing)}"
+    )
+    case.rebooted(0, 1)
+    replaced, closed = facts.at.get("replaced", 0.0), facts.at.get("closed", 0.0)
+    if drained is not None:
+        say.expect(replaced > drained.at, "replaced while it was drained", "replaced before it was drained")
+        back = case.returned(drained)
+        waited = [one for one in case.story(drained.at) if drained.at < one.at < closed and one.in_service]
+        say.expect(
+            back is not None and back > closed > replaced and not waited,
+            "stayed out until a person said that the part is replaced",
+            "in service before a person said that the part is replaced",
+        )
+    asked = record.asked(node, facts.began, facts.ended)
+    say.expect(not asked, "its BMC was asked to change nothing", f"its BMC was asked {len(asked)} times")
+    case.claimed(code="REMAP_FAILURE", outcome="returned")
     return say
 
 

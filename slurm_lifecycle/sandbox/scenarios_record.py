@@ -55,6 +55,7 @@ class Record:
             value["nodes"] = tuple(value["nodes"])
             self.jobs.setdefault(str(event["name"]), []).append(JobChange(**value))
         elif kind == "machine" and not gone:
+            value["gpus"] = tuple(value.get("gpus", ()))
             self.machines.setdefault(str(event["name"]), []).append(MachineChange(**value))
         elif kind == "bmc":
             self.bmcs.setdefault(str(event["name"]), []).append(BmcRequest(**value))

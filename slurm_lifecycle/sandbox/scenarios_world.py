@@ -60,6 +60,9 @@ class World(Protocol):
     def tickets(self) -> list[Path]:
         """Tickets on disk."""
 
+    def replace_gpu(self, node: str, gpu: int) -> None:
+        """A technician puts a new GPU into a node."""
+
     def bmc(self, node: str) -> Bmc:
         """The node's BMC."""
 
@@ -101,6 +104,13 @@ class Run:
     def rebooting(self) -> bool:
         """Whether Slurm was asked to reboot the node since this scenario began."""
         return bool(self.world.record.reboot_requests(self.node, self.began))
+
+    def ticket(self) -> str:
+        """The node's ticket on disk; empty where there is none."""
+        for path in self.world.tickets():
+            if path.name.startswith(f"{self.node}."):
+                return path.read_text(encoding="utf-8", errors="replace")
+        return ""
 
     def step(self) -> str:
         """Step of the node's open incident, as the suite says; only to know when to stop waiting."""

@@ -48,7 +48,7 @@ def test_summary_counts_and_names_what_failed() -> None:
 
 
 def test_scenarios_are_chosen_by_name() -> None:
-    assert len(choose(())) == 10
+    assert len(choose(())) == 11
     assert [one.name for one in choose(("breaker",))] == ["breaker"]
     with pytest.raises(SandboxError, match="choose from xid79-busy"):
         choose(("breakers",))

@@ -102,3 +102,43 @@ def test_refusals_of_another_kind_are_seen() -> None:
             event["status"] = 400
 
     assert "refused requests: [400]" in spoilt("power-cycle", spoil).problems
+
+
+# ---------------------------------------------------------------- the replaced GPU
+
+
+def test_a_gpu_that_is_still_the_old_one_is_seen() -> None:
+    before = next(e for e in events_seen() if (e["kind"], e.get("name")) == ("machine", "n11"))["gpus"]
+
+    def spoil(event: Event) -> None:
+        if event["kind"] == "machine" and event["name"] == "n11":
+            event["gpus"] = before
+
+    assert "GPUs that changed: []" in spoilt("rma-return", spoil).problems
+
+
+def test_a_gpu_of_another_slot_that_changed_is_seen() -> None:
+    def spoil(event: Event) -> None:
+        if event["kind"] == "machine" and event["name"] == "n11" and event["at"] > replaced:
+            event["gpus"] = ["another", *event["gpus"][1:]]
+
+    replaced = facts_of("rma-return").at["replaced"]
+    assert "GPUs that changed: [0, 6]" in spoilt("rma-return", spoil).problems
+
+
+def test_a_return_before_a_person_said_so_is_seen() -> None:
+    facts = facts_of("rma-return")
+    facts.at["closed"] = facts.ended - 1.0
+    judgement = judge("rma-return", events_seen(), facts)
+    assert "in service before a person said that the part is replaced" in judgement.problems
+
+
+def test_a_ticket_that_names_another_gpu_is_seen() -> None:
+    facts = facts_of("rma-return")
+    facts.text["ticket"] = facts.text["ticket"].replace("1650001100006", "1650001100007")
+    assert any("the ticket lacks" in one for one in judge("rma-return", events_seen(), facts).problems)
+
+
+def test_a_machine_that_was_switched_off_behind_the_technicians_back_is_seen() -> None:
+    asked = {**_asked("power-cycle", "'On'"), "name": "n11", "at": facts_of("rma-return").ended - 1.0}
+    assert "its BMC was asked 1 times" in with_more("rma-return", asked).problems
